@@ -1,0 +1,221 @@
+package activities
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	failurepb "go.temporal.io/api/failure/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// certify writes the dead letter of a job: what the workflow told, and what its
+// history holds. The key and the time of death are the caller's.
+func certify(in job.MoveInput, t *trail) (*dlqstore.DeadLetter, []dlqstore.Attempt, error) {
+	start := t.start.GetWorkflowExecutionStartedEventAttributes()
+	dl := &dlqstore.DeadLetter{
+		FirstRunID:        start.GetFirstExecutionRunId(),
+		JobType:           in.JobType,
+		TaskQueue:         in.TaskQueue,
+		WorkflowTaskQueue: start.GetTaskQueue().GetName(),
+		Reason:            in.Reason,
+		RetryState:        t.retryState(),
+		Tags:              in.Tags,
+		EnqueuedAt:        timeOf(t.start.GetEventTime()),
+		Generation:        in.Lineage.Generation,
+	}
+	if in.Lineage.Generation > 0 {
+		dl.ReplayedFromWorkflowID = &in.Lineage.ReplayedFromWorkflowID
+		dl.ReplayedFromRunID = &in.Lineage.ReplayedFromRunID
+	}
+	if in.Policy.MaxAttempts > 0 {
+		dl.MaxAttempts = &in.Policy.MaxAttempts
+	}
+	if err := keepInput(dl, in, t.start); err != nil {
+		return nil, nil, err
+	}
+	if err := keepError(dl, in, t); err != nil {
+		return nil, nil, err
+	}
+	attempts := knownAttempts(in, t, dl)
+	keepAttemptTimes(dl, in, t)
+	dl.Fingerprint = fingerprint(dl)
+	return dl, attempts, nil
+}
+
+// keepInput keeps all that a faithful replay needs, as the wire held it, beside
+// what a person can read.
+func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.HistoryEvent) error {
+	start := event.GetWorkflowExecutionStartedEventAttributes()
+	var args []*commonpb.Payload
+	if input := start.GetInput().GetPayloads(); len(input) > 0 {
+		args = input[1:]
+		if err := marshalInto(&dl.OptionsPayload, input[0]); err != nil {
+			return err
+		}
+	}
+	dl.PayloadJSON = readableJSON(args)
+	if in.OptionsReadable {
+		options, err := json.Marshal(job.Options{Type: in.JobType, TaskQueue: in.TaskQueue, Policy: in.Policy, Tags: in.Tags})
+		if err != nil {
+			return fmt.Errorf("activities: encode options: %w", err)
+		}
+		dl.Options = options
+	}
+	priority, err := json.Marshal(job.Priority{
+		PriorityKey:    start.GetPriority().GetPriorityKey(),
+		FairnessKey:    start.GetPriority().GetFairnessKey(),
+		FairnessWeight: start.GetPriority().GetFairnessWeight(),
+	})
+	if err != nil {
+		return fmt.Errorf("activities: encode priority: %w", err)
+	}
+	dl.Priority = priority
+	for into, message := range map[*[]byte]proto.Message{
+		&dl.Payloads:         &commonpb.Payloads{Payloads: args},
+		&dl.Memo:             start.GetMemo(),
+		&dl.SearchAttributes: start.GetSearchAttributes(),
+		&dl.Header:           start.GetHeader(),
+		&dl.UserMetadata:     event.GetUserMetadata(),
+	} {
+		if err := marshalInto(into, message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
+	failure := t.failure()
+	switch {
+	case in.Fault != nil:
+		dl.ErrorType, dl.ErrorMessage = in.Fault.Type, in.Fault.Message
+	case failure != nil:
+		d := describe(failure)
+		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
+	case t.pending.GetLastFailure() != nil:
+		d := describe(t.pending.GetLastFailure())
+		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
+	}
+	if failure == nil {
+		return nil
+	}
+	if details := failure.GetTimeoutFailureInfo().GetLastHeartbeatDetails(); details != nil {
+		if err := marshalInto(&dl.LastHeartbeatDetails, details); err != nil {
+			return err
+		}
+	}
+	return marshalInto(&dl.Failure, boundFailure(failure))
+}
+
+// maxFailure bounds the failure that is kept as the wire held it; the readable
+// columns keep head and tail of a larger one.
+const maxFailure = 256 << 10
+
+// boundFailure returns the failure, or the innermost cause that is small enough,
+// or an empty one.
+func boundFailure(f *failurepb.Failure) *failurepb.Failure {
+	for f != nil && proto.Size(f) > maxFailure {
+		f = f.GetCause()
+	}
+	return f
+}
+
+// marshalInto leaves the target nil for an absent message.
+func marshalInto(target *[]byte, message proto.Message) error {
+	if !message.ProtoReflect().IsValid() {
+		return nil
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("activities: encode %s: %w", message.ProtoReflect().Descriptor().Name(), err)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	*target = data
+	return nil
+}
+
+// knownAttempts returns the attempts that the history tells of, and sets the
+// dead letter's count where it can be known.
+func knownAttempts(in job.MoveInput, t *trail, dl *dlqstore.DeadLetter) []dlqstore.Attempt {
+	started := t.started.GetActivityTaskStartedEventAttributes()
+	switch {
+	case started != nil:
+		last := dlqstore.Attempt{
+			Attempt:        in.Charged + int(started.GetAttempt()),
+			StartedAt:      timeOf(t.started.GetEventTime()),
+			EndedAt:        timeOf(t.closed.GetEventTime()),
+			WorkerIdentity: started.GetIdentity(),
+		}
+		fill(&last, t.failure())
+		dl.Attempts = &last.Attempt
+		dl.WorkerIdentity = last.WorkerIdentity
+		return withEarlier(last, started.GetLastFailure())
+	case t.pending != nil:
+		last := dlqstore.Attempt{
+			Attempt:        in.Charged + int(t.pending.GetAttempt()),
+			StartedAt:      timeOf(t.pending.GetLastStartedTime()),
+			WorkerIdentity: t.pending.GetLastWorkerIdentity(),
+		}
+		dl.Attempts = &last.Attempt
+		dl.WorkerIdentity = last.WorkerIdentity
+		return withEarlier(last, t.pending.GetLastFailure())
+	case in.Attempts != nil:
+		total := in.Charged + *in.Attempts
+		dl.Attempts = &total
+	}
+	return nil
+}
+
+// withEarlier adds the attempt before the last one, of which the server keeps
+// the failure but not the times.
+func withEarlier(last dlqstore.Attempt, failure *failurepb.Failure) []dlqstore.Attempt {
+	if failure == nil || last.Attempt < 2 {
+		return []dlqstore.Attempt{last}
+	}
+	earlier := dlqstore.Attempt{Attempt: last.Attempt - 1}
+	fill(&earlier, failure)
+	return []dlqstore.Attempt{earlier, last}
+}
+
+func fill(a *dlqstore.Attempt, failure *failurepb.Failure) {
+	if failure == nil {
+		return
+	}
+	d := describe(failure)
+	a.ErrorType, a.ErrorMessage, a.ErrorStack = d.kind, d.message, d.stack
+}
+
+// keepAttemptTimes sets when the first and the last attempt started. The history
+// keeps the start of the last attempt only; of an earlier first one it keeps
+// when the handler was put on its queue, which is the closest time there is.
+func keepAttemptTimes(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) {
+	if dl.Attempts == nil || *dl.Attempts == 0 {
+		return
+	}
+	dl.LastAttemptAt = timeOf(t.started.GetEventTime())
+	if t.pending != nil {
+		dl.LastAttemptAt = timeOf(t.pending.GetLastStartedTime())
+	}
+	if *dl.Attempts == 1 && in.Charged == 0 {
+		dl.FirstAttemptAt = dl.LastAttemptAt
+	} else {
+		dl.FirstAttemptAt = timeOf(t.scheduled.GetEventTime())
+	}
+}
+
+func timeOf(ts *timestamppb.Timestamp) *time.Time {
+	if ts == nil {
+		return nil
+	}
+	at := ts.AsTime()
+	return &at
+}

@@ -1,0 +1,71 @@
+package activities
+
+import (
+	"context"
+	"errors"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/replay"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// Replay starts a new job from a dead letter of the activity's own namespace.
+// Without a request id the id is the activity's own, so that its retries are one
+// request. A request that can never succeed fails non-retryably with
+// job.NotFoundErrorType, job.AmbiguousErrorType or job.RefusedErrorType.
+func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
+	info := activity.GetInfo(ctx)
+	if in.RequestID == "" {
+		in.RequestID = "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+	}
+	if in.Actor == "" {
+		in.Actor = "workflow " + info.WorkflowExecution.ID
+	}
+	if in.WorkflowID == "" {
+		return job.ReplayOutput{}, temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
+	}
+	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
+	if err != nil {
+		return job.ReplayOutput{}, final(err)
+	}
+	starter := replay.Starter{Store: a.Store, Service: a.client(ctx, info).WorkflowService()}
+	out, err := starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: in.RequestID, Actor: in.Actor})
+	return out, final(err)
+}
+
+// Purge removes one dead letter of the activity's own namespace for good. One
+// that is gone already is job.NotFoundErrorType, unless this very activity
+// removed it in an earlier attempt.
+func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
+	info := activity.GetInfo(ctx)
+	if in.Actor == "" {
+		in.Actor = "workflow " + info.WorkflowExecution.ID
+	}
+	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
+	if err == nil {
+		err = a.Store.Purge(ctx, key, in.Actor)
+	}
+	if errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1 {
+		return nil
+	}
+	return final(err)
+}
+
+// final turns the errors that no retry can mend into non-retryable application
+// errors, by their class.
+func final(err error) error {
+	for class, kind := range map[error]string{
+		dlqstore.ErrNotFound:        job.NotFoundErrorType,
+		dlqstore.ErrAmbiguous:       job.AmbiguousErrorType,
+		dlqstore.ErrRequestConflict: job.RefusedErrorType,
+		dlqstore.ErrRefused:         job.RefusedErrorType,
+	} {
+		if errors.Is(err, class) {
+			return temporal.NewNonRetryableApplicationError(err.Error(), kind, nil)
+		}
+	}
+	return err
+}

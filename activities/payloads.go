@@ -1,0 +1,30 @@
+package activities
+
+import (
+	"bytes"
+	"encoding/json"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
+)
+
+// readableJSON returns the arguments as one JSON array, each as its own bytes,
+// so that no number is altered. It is nil unless every argument is readable: an
+// encrypted or binary one is kept only as the wire held it.
+func readableJSON(args []*commonpb.Payload) json.RawMessage {
+	parts := make([][]byte, 0, len(args))
+	for _, arg := range args {
+		switch string(arg.GetMetadata()[converter.MetadataEncoding]) {
+		case converter.MetadataEncodingNil:
+			parts = append(parts, []byte("null"))
+		case converter.MetadataEncodingJSON, converter.MetadataEncodingProtoJSON:
+			if !json.Valid(arg.GetData()) {
+				return nil
+			}
+			parts = append(parts, arg.GetData())
+		default:
+			return nil
+		}
+	}
+	return append(append([]byte("["), bytes.Join(parts, []byte(","))...), ']')
+}

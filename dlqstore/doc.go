@@ -1,0 +1,27 @@
+// Package dlqstore keeps dead letters in Postgres: the table that people list,
+// inspect, replay and purge, beside the attempts, the replays and the audit
+// events that belong to each.
+//
+// [Migrate] creates and upgrades the schema; [Open] returns a [Store] on it.
+//
+// What the store promises:
+//
+//   - A job is moved once. [Store.Move] writes the dead letter, its attempts, an
+//     event and whatever the caller's [Hook] writes in one transaction, and a
+//     second move of the same key writes nothing, also after a purge.
+//   - A replay request is idempotent by its request id, whatever crashed between
+//     [Store.BeginReplay] and [Store.ConfirmReplay].
+//   - Payloads are kept byte for byte. Text that Postgres cannot hold is made
+//     holdable; a JSON copy that Postgres cannot hold is left out.
+//   - Every mutation writes an event with its actor in the same transaction.
+//   - Every operation is bounded in time, see [WithTimeout], and none changes the
+//     search path: a hook's own SQL resolves as on any connection of the pool.
+//
+// Each write has a Tx form for callers who bring a transaction. It expects READ
+// COMMITTED; under a stricter level a concurrent duplicate ends in a
+// serialization failure, to be retried by the caller. The bounds in time are then
+// the caller's too.
+//
+// Table events marks each moved job with its move event: that row is what keeps a
+// purged job purged. A program that prunes events must spare those of verb move.
+package dlqstore

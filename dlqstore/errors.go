@@ -1,0 +1,132 @@
+package dlqstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Errors that callers branch on; test with errors.Is.
+var (
+	// ErrNotFound: there is no such dead letter or request.
+	ErrNotFound = errors.New("not found")
+	// ErrAmbiguous: several runs of the workflow id are dead letters, see AmbiguousError.
+	ErrAmbiguous = errors.New("several runs match")
+	// ErrUnbounded: an empty filter, where "all" was not said.
+	ErrUnbounded = errors.New("the filter selects everything; say so if that is meant")
+	// ErrRequestConflict: the request id already stands for something else:
+	// another dead letter, another run or another outcome.
+	ErrRequestConflict = errors.New("the request id is already used otherwise")
+	// ErrRefused: the request cannot be done, now or later, see RefusedError.
+	ErrRefused = errors.New("refused")
+	// ErrBadCursor: the cursor is not one that List returned for this order.
+	ErrBadCursor = errors.New("not a cursor of this list")
+	// ErrSchema: the schema is missing, or not of a version that this build can use.
+	ErrSchema = errors.New("the database schema does not fit")
+	// ErrUnavailable: Postgres cannot be reached or cannot serve now; try later.
+	ErrUnavailable = errors.New("postgres is unavailable")
+	// ErrTimeout: Postgres did not finish in time, or a lock was not free in time.
+	ErrTimeout = errors.New("postgres did not finish in time")
+)
+
+// AmbiguousError lists the runs of a workflow id that are dead letters, the
+// newest first, at most 100 of them. It is ErrAmbiguous.
+type AmbiguousError struct {
+	Namespace  string
+	WorkflowID string
+	RunIDs     []string
+}
+
+// Error lists the run ids.
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("dead letter %s/%s: %v, name one: %s", e.Namespace, e.WorkflowID, ErrAmbiguous, strings.Join(e.RunIDs, ", "))
+}
+
+// Unwrap returns ErrAmbiguous.
+func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
+
+// RefusedError says why a replay request was refused. It is ErrRefused.
+type RefusedError struct {
+	RequestID string
+	Cause     string
+}
+
+// Error gives the cause.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("replay request %q: %v: %s", e.RequestID, ErrRefused, e.Cause)
+}
+
+// Unwrap returns ErrRefused.
+func (e *RefusedError) Unwrap() error { return ErrRefused }
+
+// CapError says that more dead letters match a purge than it may remove. Nothing
+// was purged.
+type CapError struct {
+	Matched int64
+	Limit   int
+}
+
+// Error gives both numbers.
+func (e *CapError) Error() string {
+	return fmt.Sprintf("%d dead letters match, more than the limit of %d: nothing was purged", e.Matched, e.Limit)
+}
+
+// classify names a failure of Postgres, by SQLSTATE or by the kind of the
+// connection's error, never by its text. The result holds neither the database
+// URL nor a password.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		err = connect.Unwrap() // without the URL's user and database
+	}
+	if sentinel := sentinelOf(err, connect != nil); sentinel != nil {
+		return fmt.Errorf("%w: %w", sentinel, err)
+	}
+	return err
+}
+
+// sentinelOf returns nil for an error that callers have no use to tell apart.
+func sentinelOf(err error, connecting bool) error {
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
+		return sentinelOfState(pgErr.Code)
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	var network net.Error
+	switch {
+	case connecting:
+		return ErrUnavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return ErrTimeout
+	case errors.Is(err, pgconn.ErrConnClosed), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &network):
+		return ErrUnavailable
+	default:
+		return nil
+	}
+}
+
+func sentinelOfState(state string) error {
+	switch state {
+	case "57P01", "57P02", "57P03": // shutting down, crashed, starting up
+		return ErrUnavailable
+	case "57014", "55P03", "25P03", "25P04": // query cancelled, lock not available, idle and whole transaction timeouts
+		return ErrTimeout
+	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
+		return ErrSchema
+	}
+	switch state[:min(2, len(state))] {
+	case "08", "53": // connection exceptions, insufficient resources
+		return ErrUnavailable
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,227 @@
+package dlqstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// insertMoveEvent claims the job: the unique index lets one move in, a concurrent
+// one waits here and then inserts nothing.
+const insertMoveEvent = `
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, detail)
+values ('move', @actor, @namespace, @workflow_id, @run_id, @detail::jsonb)
+on conflict (namespace, workflow_id, run_id) where verb = 'move' do nothing`
+
+// insertDeadLetter returns no row if the row is there without its move event,
+// which can only be after somebody pruned that.
+const insertDeadLetter = `
+insert into {schema}.dead_letters (
+	namespace, workflow_id, run_id, first_run_id, job_type, task_queue, workflow_task_queue,
+	reason, attempts, max_attempts, error_type, error_message, error_stack, retry_state,
+	tags, options, payload_json, priority, worker_identity,
+	enqueued_at, first_attempt_at, last_attempt_at, dead_at,
+	generation, replayed_from_workflow_id, replayed_from_run_id, fingerprint,
+	payloads, options_payload, failure, last_heartbeat_details, memo, search_attributes, header, user_metadata
+) values (
+	@namespace, @workflow_id, @run_id, @first_run_id, @job_type, @task_queue, @workflow_task_queue,
+	@reason, @attempts, @max_attempts, @error_type, @error_message, @error_stack, @retry_state,
+	@tags::jsonb, {schema}.jsonb_or_null(@options), {schema}.jsonb_or_null(@payload_json),
+	coalesce({schema}.jsonb_or_null(@priority), '{}'), @worker_identity,
+	@enqueued_at, @first_attempt_at, @last_attempt_at, coalesce(@dead_at, now()),
+	@generation, @replayed_from_workflow_id, @replayed_from_run_id, @fingerprint,
+	@payloads, @options_payload, @failure, @last_heartbeat_details, @memo, @search_attributes, @header, @user_metadata
+)
+on conflict (namespace, workflow_id, run_id) do nothing
+returning options is null, payload_json is null, priority, dead_at`
+
+// insertAttempts keeps the first of two attempts with one number.
+const insertAttempts = `
+insert into {schema}.attempts (
+	namespace, workflow_id, run_id,
+	attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
+)
+select @namespace::text, @workflow_id::text, @run_id::text,
+	a.attempt, a.started_at, a.ended_at, a.worker_identity, a.error_type, a.error_message, a.error_stack, a.wait_ms
+from unnest(
+	@attempts::int[], @started_at::timestamptz[], @ended_at::timestamptz[], @worker_identity::text[],
+	@error_type::text[], @error_message::text[], @error_stack::text[], @wait_ms::bigint[]
+) as a (attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms)
+on conflict do nothing`
+
+// Move writes a dead letter, its attempts and an event in one transaction, runs
+// the hook (nil for none) in it, and reports whether this call did so: false
+// without an error means that the job was moved before, and is so also when it
+// has been purged since. ResurrectionCount, LastResurrectionAt, Revision and the
+// Superseded fields of dl are not written; neither dl nor attempts is altered.
+// Give each attempt a number of its own.
+func (s *Store) Move(ctx context.Context, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
+	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+		moved, err = s.MoveTx(ctx, tx, dl, attempts, actor, hook)
+		return err
+	})
+	return moved && err == nil, err
+}
+
+// MoveTx is Move in the caller's transaction.
+func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
+	if err := dl.check(); err != nil {
+		return false, fmt.Errorf("move %s: %w", dl.Key, err)
+	}
+	stored := dl.stored()
+	if moved, err = s.insertMove(ctx, tx, stored, attempts, actor); err != nil {
+		return false, fmt.Errorf("move %s: %w", dl.Key, classify(err))
+	}
+	if !moved || hook == nil {
+		return moved, nil
+	}
+	if err := hook(ctx, tx, stored); err != nil {
+		return false, fmt.Errorf("move %s: hook: %w", dl.Key, err)
+	}
+	return true, nil
+}
+
+func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string) (moved bool, err error) {
+	claim := dl.Key.args()
+	claim["actor"] = bounded(actor, maxName)
+	claim["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
+	claimed, err := tx.Exec(ctx, s.sql(insertMoveEvent), claim)
+	if err != nil || claimed.RowsAffected() == 0 {
+		return false, err
+	}
+	var noOptions, noPayloadJSON bool
+	err = tx.QueryRow(ctx, s.sql(insertDeadLetter), dl.args()).Scan(&noOptions, &noPayloadJSON, &dl.Priority, &dl.DeadAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	dl.inUTC()
+	if noOptions {
+		dl.Options = nil
+	}
+	if noPayloadJSON {
+		dl.PayloadJSON = nil
+	}
+	if len(attempts) > 0 {
+		_, err = tx.Exec(ctx, s.sql(insertAttempts), attemptArgs(dl.Key, attempts))
+	}
+	return err == nil, err
+}
+
+func (dl *DeadLetter) check() error {
+	if err := dl.Key.check(); err != nil {
+		return err
+	}
+	_, err := job.ParseReason(string(dl.Reason))
+	return err
+}
+
+// stored returns a copy with every text as the table holds it.
+func (dl *DeadLetter) stored() *DeadLetter {
+	c := *dl
+	for _, name := range []*string{
+		&c.FirstRunID, &c.JobType, &c.TaskQueue, &c.WorkflowTaskQueue, &c.ErrorType, &c.RetryState, &c.WorkerIdentity, &c.Fingerprint,
+	} {
+		*name = bounded(*name, maxName)
+	}
+	c.ErrorMessage = bounded(c.ErrorMessage, MaxErrorMessage)
+	c.ErrorStack = bounded(c.ErrorStack, MaxErrorStack)
+	c.Tags = holdableTags(dl.Tags)
+	c.Generation = *inRange(&c.Generation)
+	c.Attempts, c.MaxAttempts = inRange(c.Attempts), inRange(c.MaxAttempts)
+	if !bytes.HasPrefix(bytes.TrimSpace(c.Priority), []byte("{")) {
+		c.Priority = nil
+	}
+	for _, ancestor := range []**string{&c.ReplayedFromWorkflowID, &c.ReplayedFromRunID} {
+		if *ancestor != nil {
+			held := bounded(**ancestor, maxName)
+			*ancestor = &held
+		}
+	}
+	if c.Payloads == nil {
+		c.Payloads = []byte{} // a job without arguments
+	}
+	c.ResurrectionCount, c.LastResurrectionAt, c.Revision = 0, nil, 1
+	c.SupersededAt, c.SupersededByRunID = nil, nil
+	return &c
+}
+
+func (k Key) args() pgx.NamedArgs {
+	return pgx.NamedArgs{"namespace": k.Namespace, "workflow_id": k.WorkflowID, "run_id": k.RunID}
+}
+
+func (dl *DeadLetter) args() pgx.NamedArgs {
+	args := dl.Key.args()
+	for name, value := range map[string]any{
+		"first_run_id": dl.FirstRunID, "job_type": dl.JobType, "task_queue": dl.TaskQueue, "workflow_task_queue": dl.WorkflowTaskQueue,
+		"reason": string(dl.Reason), "attempts": dl.Attempts, "max_attempts": dl.MaxAttempts,
+		"error_type": dl.ErrorType, "error_message": dl.ErrorMessage, "error_stack": dl.ErrorStack, "retry_state": dl.RetryState,
+		"tags": encoded(dl.Tags), "options": jsonText(dl.Options), "payload_json": jsonText(dl.PayloadJSON), "priority": jsonText(dl.Priority),
+		"worker_identity": dl.WorkerIdentity,
+		"enqueued_at":     dl.EnqueuedAt, "first_attempt_at": dl.FirstAttemptAt, "last_attempt_at": dl.LastAttemptAt, "dead_at": orNow(dl.DeadAt),
+		"generation": dl.Generation, "replayed_from_workflow_id": dl.ReplayedFromWorkflowID, "replayed_from_run_id": dl.ReplayedFromRunID,
+		"fingerprint": dl.Fingerprint,
+		"payloads":    dl.Payloads, "options_payload": dl.OptionsPayload, "failure": dl.Failure, "last_heartbeat_details": dl.LastHeartbeatDetails,
+		"memo": dl.Memo, "search_attributes": dl.SearchAttributes, "header": dl.Header, "user_metadata": dl.UserMetadata,
+	} {
+		args[name] = value
+	}
+	return args
+}
+
+func orNow(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// jsonText returns nil for what is not JSON, or is the null that an absent value
+// encodes to.
+func jsonText(raw json.RawMessage) *string {
+	if !utf8.Valid(raw) || !json.Valid(raw) || string(bytes.TrimSpace(raw)) == "null" {
+		return nil
+	}
+	text := string(raw)
+	return &text
+}
+
+// inRange keeps a count, which may come from a job's own memo, within its column.
+func inRange(n *int) *int {
+	if n == nil {
+		return nil
+	}
+	held := min(max(*n, 0), math.MaxInt32)
+	return &held
+}
+
+func attemptArgs(key Key, attempts []Attempt) pgx.NamedArgs {
+	var (
+		numbers                        []int
+		started, ended                 []*time.Time
+		identity, kind, message, trace []string
+		waits                          []*int64
+	)
+	for _, a := range attempts {
+		numbers = append(numbers, a.Attempt)
+		started, ended = append(started, a.StartedAt), append(ended, a.EndedAt)
+		identity, kind = append(identity, bounded(a.WorkerIdentity, maxName)), append(kind, bounded(a.ErrorType, maxName))
+		message, trace = append(message, bounded(a.ErrorMessage, MaxErrorMessage)), append(trace, bounded(a.ErrorStack, MaxErrorStack))
+		waits = append(waits, milliseconds(a.Wait))
+	}
+	args := key.args()
+	args["attempts"], args["started_at"], args["ended_at"], args["worker_identity"] = numbers, started, ended, identity
+	args["error_type"], args["error_message"], args["error_stack"], args["wait_ms"] = kind, message, trace, waits
+	return args
+}

@@ -1,0 +1,152 @@
+package dlqstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	selectDeadLetter = `
+select` + listColumns + `,` + wireColumns + `
+from {schema}.dead_letters d
+where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id`
+
+	// selectRuns reads one more than an AmbiguousError lists.
+	selectRuns = `
+select run_id
+from {schema}.dead_letters
+where namespace = @namespace and workflow_id = @workflow_id and (@run_id = '' or run_id = @run_id)
+order by dead_at desc, run_id desc
+limit 101`
+
+	selectAttempts = `
+select attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
+from {schema}.attempts
+where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
+order by attempt`
+
+	selectReplays = `
+select` + replayColumns + `
+from {schema}.replays r
+where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
+order by requested_at, request_id`
+
+	selectEvents = `
+select id, verb, actor, at, namespace, workflow_id, run_id, request_id, detail
+from {schema}.events
+where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
+order by id`
+)
+
+const maxRunsListed = 100
+
+// Get returns the dead letter with everything that is stored of it, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, key Key) (*DeadLetter, error) {
+	if !key.holdable() {
+		return nil, notFound(key)
+	}
+	rows, err := query(ctx, s, selectDeadLetter, key.args(), scanDeadLetter)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("get %s: %w", key, err)
+	case len(rows) == 0:
+		return nil, notFound(key)
+	default:
+		return rows[0], nil
+	}
+}
+
+// Resolve returns the key of a dead letter. An empty runID means the only run of
+// the workflow id that is a dead letter; if there are several, the error is an
+// *AmbiguousError. If there is none it is ErrNotFound.
+func (s *Store) Resolve(ctx context.Context, namespace, workflowID, runID string) (Key, error) {
+	key := Key{Namespace: namespace, WorkflowID: workflowID, RunID: runID}
+	if !key.holdable() {
+		return Key{}, notFound(key)
+	}
+	runs, err := query(ctx, s, selectRuns, key.args(), pgx.RowTo[string])
+	switch {
+	case err != nil:
+		return Key{}, fmt.Errorf("resolve %s: %w", key, err)
+	case len(runs) == 0:
+		return Key{}, notFound(key)
+	case len(runs) > 1:
+		return Key{}, &AmbiguousError{Namespace: namespace, WorkflowID: workflowID, RunIDs: runs[:min(len(runs), maxRunsListed)]}
+	}
+	key.RunID = runs[0]
+	return key, nil
+}
+
+// Attempts returns the attempts of a dead letter in their order; none when there
+// is no such dead letter.
+func (s *Store) Attempts(ctx context.Context, key Key) ([]Attempt, error) {
+	return listOf(ctx, s, "attempts", selectAttempts, key, scanAttempt)
+}
+
+// Replays returns the replays made from a dead letter, the oldest first, also
+// after it was purged.
+func (s *Store) Replays(ctx context.Context, key Key) ([]Replay, error) {
+	return listOf(ctx, s, "replays", selectReplays, key, scanReplay)
+}
+
+// Events returns what was done to a dead letter, the oldest first, also after it
+// was purged.
+func (s *Store) Events(ctx context.Context, key Key) ([]Event, error) {
+	return listOf(ctx, s, "events", selectEvents, key, scanEvent)
+}
+
+func listOf[T any](ctx context.Context, s *Store, what, statement string, key Key, scan pgx.RowToFunc[T]) ([]T, error) {
+	if !key.holdable() {
+		return nil, nil
+	}
+	rows, err := query(ctx, s, statement, key.args(), scan)
+	if err != nil {
+		return nil, fmt.Errorf("%s of %s: %w", what, key, err)
+	}
+	return rows, nil
+}
+
+// query runs a registered statement in a read-only transaction of its own.
+func query[T any](ctx context.Context, s *Store, statement string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+	return queryText(ctx, s, s.sql(statement), args, scan)
+}
+
+func queryText[T any](ctx context.Context, s *Store, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (rows []T, err error) {
+	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err = collect(ctx, tx, text, args, scan)
+		return err
+	})
+	return rows, err
+}
+
+func collect[T any](ctx context.Context, tx pgx.Tx, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := tx.Query(ctx, text, args)
+	if err != nil {
+		return nil, classify(err)
+	}
+	found, err := pgx.CollectRows(rows, scan)
+	return found, classify(err)
+}
+
+// first runs a registered statement in tx and returns its first row, nil if none.
+func first[T any](ctx context.Context, tx pgx.Tx, s *Store, statement string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (*T, error) {
+	rows, err := tx.Query(ctx, s.sql(statement), args)
+	if err != nil {
+		return nil, classify(err)
+	}
+	row, err := pgx.CollectOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify(err)
+	}
+	return &row, nil
+}
+
+func notFound(key Key) error {
+	return fmt.Errorf("dead letter %s: %w", key, ErrNotFound)
+}

@@ -1,0 +1,14 @@
+package dlqstore
+
+// statements is every statement of the store as written, with schemaMarker for
+// the schema. Open qualifies them once; a test prepares each one. Lists and counts
+// have the conditions of a Filter appended, see filter.go.
+var statements = []string{
+	selectVersion,
+	insertMoveEvent, insertDeadLetter, insertAttempts,
+	selectDeadLetter, selectRuns, selectAttempts, selectReplays, selectEvents,
+	selectList, selectCount,
+	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
+	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
+	purgeOne, purgeVictims, purgeSelected,
+}

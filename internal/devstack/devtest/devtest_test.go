@@ -1,0 +1,109 @@
+package devtest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+// TestPostgres proves that tests of one binary get databases of their own on one
+// server, and that none of them is left afterwards.
+func TestPostgres(t *testing.T) {
+	type seen struct {
+		port     uint16
+		database string
+	}
+	found := make(chan seen, 3)
+	t.Run("parallel", func(t *testing.T) {
+		for range cap(found) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				conn := connect(t, devtest.Postgres(t))
+				_, err := conn.Exec(t.Context(), "create table same_name_everywhere ()")
+				require.NoError(t, err)
+				found <- seen{conn.Config().Port, conn.Config().Database}
+			})
+		}
+	})
+	close(found)
+
+	conn := connect(t, devtest.Postgres(t))
+	databases := map[string]bool{}
+	for s := range found {
+		databases[s.database] = true
+		require.Equal(t, conn.Config().Port, s.port, "one server")
+	}
+	require.Len(t, databases, cap(found))
+	require.Equal(t, []string{conn.Config().Database}, testDatabases(t, conn))
+}
+
+// TestTemporal proves that the server answers, and is the same for every test.
+func TestTemporal(t *testing.T) {
+	t.Parallel()
+	address, namespace := devtest.Temporal(t)
+	c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Namespace: namespace})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.CheckHealth(t.Context(), nil)
+	require.NoError(t, err)
+	again, _ := devtest.Temporal(t)
+	require.Equal(t, address, again)
+}
+
+// TestGivenServer proves that DEADLETTER_DATABASE_URL is used and left clean.
+func TestGivenServer(t *testing.T) {
+	server := devtest.Postgres(t)
+	out, err := rerun("-test.run=^TestPostgres$", "DEADLETTER_DATABASE_URL="+server)
+	require.NoError(t, err, out)
+	require.NotContains(t, out, "Postgres is ready", "no server of its own")
+	conn := connect(t, server)
+	require.Equal(t, []string{conn.Config().Database}, testDatabases(t, conn))
+}
+
+// TestMissingServerFails proves that a server which cannot be had fails the test
+// that wants it, and says why.
+func TestMissingServerFails(t *testing.T) {
+	out, err := rerun("-test.run=^TestTemporal$", "TEMPORAL_CLI_PATH=/nowhere/temporal")
+	require.Error(t, err)
+	require.Contains(t, out, "this test needs a Temporal server: devstack: TEMPORAL_CLI_PATH: /nowhere/temporal is no executable file")
+
+	out, err = rerun("-test.run=^TestPostgres$", "DEADLETTER_DATABASE_URL=postgres://127.0.0.1:1/nowhere")
+	require.Error(t, err)
+	require.Contains(t, out, "--- FAIL: TestPostgres")
+	require.Contains(t, out, "devstack: create database")
+}
+
+// rerun runs this test binary once more, in another environment.
+func rerun(run, env string) (string, error) {
+	cmd := exec.Command(os.Args[0], run)
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// testDatabases lists the databases that devtest made on the server of conn.
+func testDatabases(t *testing.T, conn *pgx.Conn) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), "select datname::text from pg_database where datname like 'deadletter\\_test\\_%'")
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return names
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}

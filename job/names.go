@@ -1,0 +1,50 @@
+package job
+
+// The names on the wire. Histories, other SDKs and scripts hold them, so they
+// are never derived from Go identifiers and never changed.
+const (
+	// WorkflowType is the workflow type of every job.
+	WorkflowType = "deadletter.Job"
+	// OperatorWorkflowType is the type of the long-lived operator workflow.
+	OperatorWorkflowType = "deadletter.Operator"
+	// OperatorWorkflowID is the workflow id of its one instance in a namespace.
+	OperatorWorkflowID = "deadletter-operator"
+
+	// DefaultTaskQueue is the task queue of the dead-letter activities.
+	DefaultTaskQueue = "deadletter"
+
+	// MoveActivityType writes a dead letter; only deadletter.Job schedules it.
+	MoveActivityType = "deadletter.Move"
+	// ReplayActivityType replays one dead letter; see ReplayInput.
+	ReplayActivityType = "deadletter.Replay"
+	// PurgeActivityType purges one dead letter; see PurgeInput.
+	PurgeActivityType = "deadletter.Purge"
+	// StartDelayActivityType is a local activity of the job's own worker that
+	// reads the job's start delay from its history.
+	StartDelayActivityType = "deadletter.StartDelay"
+
+	// ReplayMessage names the operator workflow's signal and its update.
+	ReplayMessage = "replay"
+
+	// LineageMemoKey is the memo field of a replayed job that holds its Lineage.
+	LineageMemoKey = "deadletter.lineage"
+)
+
+// Types of the application errors that the project itself raises.
+const (
+	// FatalErrorType marks a failure that no retry will mend.
+	FatalErrorType = "deadletter.Fatal"
+	// DeadLetteredErrorType is what a dead-lettered job fails with.
+	DeadLetteredErrorType = "deadletter.DeadLettered"
+	// InvalidJobErrorType marks a job whose options or arguments were refused.
+	InvalidJobErrorType = "deadletter.InvalidJob"
+	// NotFoundErrorType: no dead letter has the key.
+	NotFoundErrorType = "deadletter.NotFound"
+	// AmbiguousErrorType: several runs of the workflow id are dead letters.
+	AmbiguousErrorType = "deadletter.Ambiguous"
+	// RefusedErrorType: the request cannot be done, now or later.
+	RefusedErrorType = "deadletter.Refused"
+)
+
+// MaxArguments is how many handler arguments a job can carry.
+const MaxArguments = 8

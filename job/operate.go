@@ -1,0 +1,29 @@
+package job
+
+// ReplayInput asks for one replay: the input of activity deadletter.Replay and
+// of the operator workflow's signal and update "replay".
+type ReplayInput struct {
+	// WorkflowID names the dead letter. Required.
+	WorkflowID string `json:"workflow_id"`
+	// RunID is needed only when several runs of the workflow id are dead letters.
+	RunID string `json:"run_id,omitempty"`
+	// RequestID makes the request repeatable: the same id gives the same new
+	// job. Empty means an id derived from the signal, update or activity.
+	RequestID string `json:"request_id,omitempty"`
+	// Actor is who asks. Empty means the way the request came.
+	Actor string `json:"actor,omitempty"`
+}
+
+// ReplayOutput names the job that a replay started.
+type ReplayOutput struct {
+	WorkflowID string `json:"workflow_id"`
+	RunID      string `json:"run_id"`
+}
+
+// PurgeInput asks for the removal of one dead letter: the input of activity
+// deadletter.Purge.
+type PurgeInput struct {
+	WorkflowID string `json:"workflow_id"`
+	RunID      string `json:"run_id,omitempty"`
+	Actor      string `json:"actor,omitempty"`
+}

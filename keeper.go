@@ -1,0 +1,139 @@
+package deadletter
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/deadletter-dev/deadletter/internal/replay"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+const (
+	// keeperInterval is how often a keeper looks for interrupted replays.
+	keeperInterval = 10 * time.Second
+	// operatorInterval is how often it looks after the operator workflow.
+	operatorInterval = time.Minute
+	// interruptedAfter is when a replay whose start is not confirmed counts as
+	// interrupted. Finishing one that is not is harmless.
+	interruptedAfter = 5 * time.Second
+	// interruptedBatch bounds one round.
+	interruptedBatch = 100
+)
+
+// keeper looks after the dead-letter queue while a worker serves it: it keeps the
+// operator workflow running, and finishes replays whose process died between the
+// commit and the start. Any number of keepers may do so at once.
+type keeper struct {
+	plugin *Plugin
+	once   sync.Once
+	cancel context.CancelFunc
+	ctx    context.Context
+	done   sync.WaitGroup
+}
+
+func (p *Plugin) newKeeper(workerKey string) *keeper {
+	k := &keeper{plugin: p}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	p.mu.Lock()
+	p.keepers[workerKey] = k
+	p.mu.Unlock()
+	return k
+}
+
+// startOwn starts the keeper with a connection of its own, made as the plugin's
+// client was: a plugin never gets hold of that client. Without one, the plugin
+// was given to the worker only, the keeper starts when the worker's first
+// activity tells it the worker's client.
+func (k *keeper) startOwn() error {
+	k.plugin.mu.Lock()
+	options := k.plugin.clientOptions
+	k.plugin.mu.Unlock()
+	if options == nil {
+		return nil
+	}
+	c, err := client.NewLazyClient(*options)
+	if err != nil {
+		return err
+	}
+	namespace := options.Namespace
+	if namespace == "" {
+		namespace = client.DefaultNamespace
+	}
+	k.once.Do(func() {
+		k.done.Go(func() {
+			defer c.Close()
+			k.run(c, namespace, options.Logger)
+		})
+	})
+	return nil
+}
+
+// start starts the keeper with the worker's client, unless it runs already.
+func (k *keeper) start(c client.Client, namespace string) {
+	k.once.Do(func() { k.done.Go(func() { k.run(c, namespace, nil) }) })
+}
+
+// stop ends the keeper and waits for its end.
+func (k *keeper) stop() {
+	k.once.Do(func() {}) // none starts after this
+	k.cancel()
+	k.done.Wait()
+}
+
+func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
+	if logger == nil {
+		logger = log.NewStructuredLogger(slog.Default())
+	}
+	ticker := time.NewTicker(keeperInterval)
+	defer ticker.Stop()
+	var operatorSeen time.Time
+	for {
+		if time.Since(operatorSeen) >= operatorInterval {
+			if err := k.ensureOperator(c); err == nil {
+				operatorSeen = time.Now()
+			} else if k.ctx.Err() == nil {
+				logger.Warn("deadletter: the operator workflow could not be started and will be tried again", "error", err)
+			}
+		}
+		if err := k.finishReplays(c, namespace); err != nil && k.ctx.Err() == nil {
+			logger.Warn("deadletter: interrupted replays could not be finished and will be tried again", "error", err)
+		}
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (k *keeper) ensureOperator(c client.Client) error {
+	ctx, cancel := context.WithTimeout(k.ctx, keeperInterval)
+	defer cancel()
+	_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                       job.OperatorWorkflowID,
+		TaskQueue:                k.plugin.options.TaskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		StaticSummary:            "Dead-letter operator: takes signal and update \"replay\"",
+	}, job.OperatorWorkflowType)
+	return err
+}
+
+func (k *keeper) finishReplays(c client.Client, namespace string) error {
+	starts, err := k.plugin.options.Store.PendingReplays(k.ctx, namespace, interruptedAfter, interruptedBatch)
+	if err != nil {
+		return err
+	}
+	starter := replay.Starter{Store: k.plugin.options.Store, Service: c.WorkflowService()}
+	for i := range starts {
+		if _, err := starter.Finish(k.ctx, &starts[i]); err != nil && !replay.IsFinal(err) {
+			return err
+		}
+	}
+	return nil
+}

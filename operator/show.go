@@ -1,0 +1,121 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// Shown is all there is to know of one job: exactly one of Status and
+// DeadLetter is set, with one exception, see ClosedAs.
+type Shown struct {
+	dlqstore.Key
+	// Status is set for a job that is live, or that ended without a dead letter.
+	Status *job.Status
+	// DeadLetter is set for a dead job, with its attempts, replays and events.
+	DeadLetter *dlqstore.DeadLetter
+	Attempts   []dlqstore.Attempt
+	Replays    []dlqstore.Replay
+	Events     []dlqstore.Event
+	// DeadRuns are the other runs of the same workflow id that are dead letters.
+	DeadRuns []string
+	// ClosedAs is how Temporal says the workflow closed, "Terminated" say, when
+	// there is neither a status for it nor a dead letter: it was ended from
+	// outside, or its dead letter has been purged.
+	ClosedAs string
+}
+
+// Show tells of one job, live or dead. An empty runID means the current run: the
+// one that Temporal knows as the latest, else the only dead letter.
+// dlqstore.ErrNotFound means that neither Temporal nor the store knows it.
+//
+// The answer is never both live and dead, nor neither while the job dies: a dead
+// letter is committed before its job closes, and Temporal is asked first.
+func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, error) {
+	live, err := o.describe(ctx, workflowID, runID)
+	if err != nil {
+		return nil, err
+	}
+	key := dlqstore.Key{Namespace: o.namespace, WorkflowID: workflowID, RunID: runID}
+	if live != nil {
+		key.RunID = live.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	} else if key, err = o.store.Resolve(ctx, o.namespace, workflowID, runID); err != nil {
+		return nil, err
+	}
+	shown := &Shown{Key: key}
+	shown.DeadLetter, err = o.store.Get(ctx, key)
+	switch {
+	case err == nil:
+		err = o.readDead(ctx, shown)
+	case errors.Is(err, dlqstore.ErrNotFound) && live != nil:
+		shown.Status, shown.ClosedAs = statusOf(live)
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	shown.DeadRuns, err = o.otherDeadRuns(ctx, key)
+	return shown, err
+}
+
+// describe returns nil for a workflow that Temporal does not know.
+func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	description, err := o.client.DescribeWorkflowExecution(ctx, workflowID, runID)
+	var notFound *serviceerror.NotFound
+	var invalid *serviceerror.InvalidArgument
+	switch {
+	case errors.As(err, &notFound), errors.As(err, &invalid):
+		return nil, nil //nolint:nilnil // absence is an answer here
+	case err != nil:
+		return nil, fmt.Errorf("operator: describe workflow %s: %w", workflowID, err)
+	}
+	return description, nil
+}
+
+func (o *Operator) readDead(ctx context.Context, shown *Shown) error {
+	var errs [3]error
+	shown.Attempts, errs[0] = o.store.Attempts(ctx, shown.Key)
+	shown.Replays, errs[1] = o.store.Replays(ctx, shown.Key)
+	shown.Events, errs[2] = o.store.Events(ctx, shown.Key)
+	return errors.Join(errs[:]...)
+}
+
+// otherDeadRuns lists the first runs of the same id beside the one shown.
+func (o *Operator) otherDeadRuns(ctx context.Context, key dlqstore.Key) ([]string, error) {
+	rows, _, err := o.store.List(ctx, dlqstore.Filter{Namespace: key.Namespace, WorkflowID: key.WorkflowID}, dlqstore.Page{})
+	var runs []string
+	for i := range rows {
+		if rows[i].RunID != key.RunID {
+			runs = append(runs, rows[i].RunID)
+		}
+	}
+	return runs, err
+}
+
+// statusOf returns the status of a job without a dead letter, or how it closed
+// where no status says that.
+func statusOf(live *workflowservice.DescribeWorkflowExecutionResponse) (*job.Status, string) {
+	status := job.StatusQueued
+	switch closed := live.GetWorkflowExecutionInfo().GetStatus(); closed {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+		status = job.StatusDone
+	case enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		status = job.StatusCancelled
+	case enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return nil, closed.String()
+	default: // running, or about to go on in another run
+		for _, pending := range live.GetPendingActivities() {
+			if pending.GetState() != enumspb.PENDING_ACTIVITY_STATE_SCHEDULED || pending.GetActivityType().GetName() == job.MoveActivityType {
+				status = job.StatusProcessing
+			}
+		}
+	}
+	return &status, ""
+}

@@ -1,0 +1,21 @@
+package deadletter
+
+import (
+	"github.com/deadletter-dev/deadletter/dlqstore"
+)
+
+// Options configure a Plugin. The zero value serves jobs, with their dead
+// letters on DefaultTaskQueue.
+type Options struct {
+	// Store keeps the dead letters. Nil means that this process runs jobs but does
+	// not serve the dead-letter queue; a worker on that queue is then refused. The
+	// plugin does not close it.
+	Store *dlqstore.Store
+	// TaskQueue is the task queue of the dead-letter activities, the same in all
+	// processes. Empty means DefaultTaskQueue.
+	TaskQueue string
+	// MoveTx, if set, runs inside the transaction that writes a dead letter: delete
+	// the legacy row, mark the order failed. Its error undoes the whole move, which
+	// is then tried again, without limit. It needs a Store.
+	MoveTx dlqstore.Hook
+}

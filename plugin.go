@@ -1,0 +1,183 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/deadletter-dev/deadletter/activities"
+	"github.com/deadletter-dev/deadletter/job"
+	"github.com/deadletter-dev/deadletter/workflows"
+)
+
+// PluginName is the name under which Temporal lists the plugin.
+const PluginName = "deadletter.Plugin"
+
+// Defaults that the plugin gives to a worker whose own option is zero.
+const (
+	// DefaultWorkerStopTimeout lets an activity in flight report when its worker
+	// stops; the SDK's own default is not to wait at all.
+	DefaultWorkerStopTimeout = 10 * time.Second
+	// DefaultMaxHeartbeatThrottleInterval bounds how late a running handler learns
+	// of a cancellation; the SDK's own default is a minute.
+	DefaultMaxHeartbeatThrottleInterval = 10 * time.Second
+)
+
+// Both are called PluginBase; an alias each lets one type embed the two.
+type (
+	clientBase = client.PluginBase
+	workerBase = worker.PluginBase
+)
+
+// Plugin makes Temporal clients and workers run jobs. Give the same object to
+// the client, to its workers or to both, as often as you like: what it registers
+// is registered once. One plugin serves one client's namespace.
+//
+// It is safe for concurrent use.
+type Plugin struct {
+	clientBase
+	workerBase
+	options Options
+
+	mu sync.Mutex
+	// configured has the workers that are made and not yet started; true for one on
+	// the dead-letter queue.
+	configured map[string]bool
+	replayers  map[string]bool
+	keepers    map[string]*keeper
+	// clientOptions are nil when the plugin was given to workers only.
+	clientOptions *client.Options
+}
+
+var (
+	_ client.Plugin = (*Plugin)(nil)
+	_ worker.Plugin = (*Plugin)(nil)
+)
+
+// NewPlugin returns a plugin, or an error that names every fault of the options.
+func NewPlugin(options Options) (*Plugin, error) {
+	if options.TaskQueue == "" {
+		options.TaskQueue = DefaultTaskQueue
+	}
+	if options.MoveTx != nil && options.Store == nil {
+		return nil, errors.New("deadletter: Options.MoveTx runs inside the store's transaction, and there is no Options.Store")
+	}
+	return &Plugin{
+		options:    options,
+		configured: map[string]bool{},
+		replayers:  map[string]bool{},
+		keepers:    map[string]*keeper{},
+	}, nil
+}
+
+// Name returns PluginName.
+func (p *Plugin) Name() string { return PluginName }
+
+// NewClient is called by the SDK. It remembers how the client connects, for the
+// upkeep of the dead-letter queue.
+func (p *Plugin) NewClient(
+	ctx context.Context, o client.PluginNewClientOptions, next func(context.Context, client.PluginNewClientOptions) error,
+) error {
+	own := o.ClientOptions
+	own.Plugins = nil
+	p.mu.Lock()
+	if seen := p.clientOptions; seen != nil && (seen.HostPort != own.HostPort || seen.Namespace != own.Namespace) {
+		p.mu.Unlock()
+		return fmt.Errorf("deadletter: this plugin serves namespace %q on %s already; make another one with NewPlugin for namespace %q on %s",
+			seen.Namespace, seen.HostPort, own.Namespace, own.HostPort)
+	}
+	p.clientOptions = &own
+	p.mu.Unlock()
+	return next(ctx, o)
+}
+
+// ConfigureWorker is called by the SDK.
+func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWorkerOptions) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, seen := p.configured[o.WorkerInstanceKey]; seen {
+		return nil // given to the client and to the worker
+	}
+	serves := o.TaskQueue == p.options.TaskQueue
+	if serves && p.options.Store == nil {
+		return fmt.Errorf("deadletter: a worker on the dead-letter queue %q needs Options.Store", o.TaskQueue)
+	}
+	p.configured[o.WorkerInstanceKey] = serves
+	if o.WorkerOptions.WorkerStopTimeout == 0 {
+		o.WorkerOptions.WorkerStopTimeout = DefaultWorkerStopTimeout
+	}
+	if o.WorkerOptions.MaxHeartbeatThrottleInterval == 0 {
+		o.WorkerOptions.MaxHeartbeatThrottleInterval = DefaultMaxHeartbeatThrottleInterval
+	}
+	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors, activities.NewInterceptor())
+	return nil
+}
+
+// StartWorker is called by the SDK. It registers what the worker serves.
+func (p *Plugin) StartWorker(
+	ctx context.Context, o worker.PluginStartWorkerOptions, next func(context.Context, worker.PluginStartWorkerOptions) error,
+) error {
+	p.mu.Lock()
+	serves, first := p.configured[o.WorkerInstanceKey]
+	delete(p.configured, o.WorkerInstanceKey)
+	p.mu.Unlock()
+	if !first {
+		return next(ctx, o)
+	}
+	p.registerWorkflows(o.WorkerRegistry)
+	activities.RegisterForJobs(o.WorkerRegistry)
+	if !serves {
+		return next(ctx, o)
+	}
+	k := p.newKeeper(o.WorkerInstanceKey)
+	(&activities.Activities{Store: p.options.Store, MoveTx: p.options.MoveTx, OnClient: k.start}).Register(o.WorkerRegistry)
+	if err := next(ctx, o); err != nil {
+		return err
+	}
+	return k.startOwn()
+}
+
+// StopWorker is called by the SDK.
+func (p *Plugin) StopWorker(
+	ctx context.Context, o worker.PluginStopWorkerOptions, next func(context.Context, worker.PluginStopWorkerOptions),
+) {
+	p.mu.Lock()
+	k := p.keepers[o.WorkerInstanceKey]
+	delete(p.keepers, o.WorkerInstanceKey)
+	p.mu.Unlock()
+	if k != nil {
+		k.stop()
+	}
+	next(ctx, o)
+}
+
+// ReplayWorkflow is called by the SDK. It lets a history replayer know the
+// project's workflows.
+func (p *Plugin) ReplayWorkflow(
+	ctx context.Context, o worker.PluginReplayWorkflowOptions, next func(context.Context, worker.PluginReplayWorkflowOptions) error,
+) error {
+	p.mu.Lock()
+	first := !p.replayers[o.WorkflowReplayerInstanceKey]
+	p.replayers[o.WorkflowReplayerInstanceKey] = true
+	p.mu.Unlock()
+	if first {
+		p.registerWorkflows(o.WorkflowReplayRegistry)
+	}
+	return next(ctx, o)
+}
+
+type workflowRegistry interface {
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+}
+
+func (p *Plugin) registerWorkflows(r workflowRegistry) {
+	w := workflows.Workflows{TaskQueue: p.options.TaskQueue}
+	r.RegisterWorkflowWithOptions(w.Job, workflow.RegisterOptions{Name: job.WorkflowType})
+	r.RegisterWorkflowWithOptions(w.Operator, workflow.RegisterOptions{Name: job.OperatorWorkflowType})
+}

@@ -1,0 +1,211 @@
+package testsuite_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
+	"github.com/deadletter-dev/deadletter/operator"
+)
+
+// patience bounds the wait for anything that should happen: long enough for a
+// busy machine, since a passing test never waits it out.
+const patience = 90 * time.Second
+
+// world is one test's own namespace, database and queues on the shared servers.
+type world struct {
+	t         *testing.T
+	address   string
+	namespace string
+	database  string
+	queue     string // of jobs
+	store     *dlqstore.Store
+	client    client.Client
+	operator  *operator.Operator
+	converter converter.DataConverter
+}
+
+// newWorld makes a migrated database, a namespace, and a client without plugin.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	address, _ := devtest.Temporal(t)
+	w := &world{t: t, address: address, database: devtest.Postgres(t), namespace: newNamespace(t, address), queue: "jobs"}
+	require.NoError(t, dlqstore.Migrate(t.Context(), w.database))
+	w.store = w.openStore()
+	w.client = w.dial(nil)
+	var err error
+	w.operator, err = operator.New(operator.Config{Store: w.store, Client: w.client, Namespace: w.namespace})
+	require.NoError(t, err)
+	return w
+}
+
+func newNamespace(t *testing.T, address string) string {
+	t.Helper()
+	c, err := client.NewNamespaceClient(client.Options{HostPort: address, Logger: quiet()})
+	require.NoError(t, err)
+	defer c.Close()
+	name := "t-" + strings.ToLower(t.Name()[:min(len(t.Name()), 40)])
+	name = strings.NewReplacer("/", "-", "#", "-", "_", "-").Replace(name) + "-" + uuid.NewString()[:8]
+	require.NoError(t, c.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
+		Namespace:                        name,
+		WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	}))
+	require.Eventually(t, func() bool {
+		probe, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet()})
+		if err != nil {
+			return false
+		}
+		defer probe.Close()
+		_, err = probe.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{Namespace: name})
+		return err == nil
+	}, patience, 50*time.Millisecond, "the namespace never came up")
+	return name
+}
+
+// quiet keeps the SDK's expected complaints out of the test output.
+func quiet() log.Logger {
+	if os.Getenv("DEADLETTER_TEST_LOG") != "" {
+		return log.NewStructuredLogger(slog.Default())
+	}
+	return log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+}
+
+func (w *world) openStore() *dlqstore.Store {
+	w.t.Helper()
+	store, err := dlqstore.Open(w.t.Context(), w.database)
+	require.NoError(w.t, err)
+	w.t.Cleanup(store.Close)
+	return store
+}
+
+func (w *world) dial(plugin *deadletter.Plugin) client.Client {
+	w.t.Helper()
+	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), DataConverter: w.converter}
+	if plugin != nil {
+		options.Plugins = []client.Plugin{plugin}
+	}
+	c, err := client.Dial(options)
+	require.NoError(w.t, err)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// handlers maps activity types to Go functions.
+type handlers map[string]any
+
+// startJobs starts a worker that runs jobs, as a team's own would: without a
+// store. It stops with the test, or earlier by the returned function.
+func (w *world) startJobs(h handlers) (stop func()) {
+	w.t.Helper()
+	plugin, err := deadletter.NewPlugin(deadletter.Options{})
+	require.NoError(w.t, err)
+	jobs := worker.New(w.dial(plugin), w.queue, worker.Options{})
+	for name, fn := range h {
+		jobs.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	return w.start(jobs)
+}
+
+// startDLQ starts a worker of the dead-letter queue, on a store of its own.
+func (w *world) startDLQ(hook dlqstore.Hook) (stop func()) {
+	w.t.Helper()
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), MoveTx: hook})
+	require.NoError(w.t, err)
+	return w.start(worker.New(w.dial(plugin), deadletter.DefaultTaskQueue, worker.Options{}))
+}
+
+func (w *world) start(running worker.Worker) (stop func()) {
+	w.t.Helper()
+	require.NoError(w.t, running.Start())
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			running.Stop()
+		}
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// enqueue starts a job on the world's queue.
+func (w *world) enqueue(j deadletter.Job, args ...any) client.WorkflowRun {
+	w.t.Helper()
+	if j.TaskQueue == "" {
+		j.TaskQueue = w.queue
+	}
+	run, err := deadletter.Enqueue(w.t.Context(), w.client, j, args...)
+	require.NoError(w.t, err)
+	return run
+}
+
+// wait waits for the job's end and returns the error that it closed with.
+func (w *world) wait(run client.WorkflowRun, result any) error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	err := run.Get(ctx, result)
+	require.NoError(w.t, ctx.Err(), "job %s did not end", run.GetID())
+	return err
+}
+
+// dead returns the dead letter of a job that must have one.
+func (w *world) dead(run client.WorkflowRun) *dlqstore.DeadLetter {
+	w.t.Helper()
+	dl, err := w.store.Get(w.t.Context(), w.key(run))
+	require.NoError(w.t, err)
+	return dl
+}
+
+func (w *world) key(run client.WorkflowRun) dlqstore.Key {
+	return dlqstore.Key{Namespace: w.namespace, WorkflowID: run.GetID(), RunID: run.GetRunID()}
+}
+
+func (w *world) count() int64 {
+	w.t.Helper()
+	n, err := w.store.CountDeadLetters(w.t.Context(), w.namespace)
+	require.NoError(w.t, err)
+	return n
+}
+
+func (w *world) history(run client.WorkflowRun) []*historypb.HistoryEvent {
+	w.t.Helper()
+	var events []*historypb.HistoryEvent
+	pages := w.client.GetWorkflowHistory(w.t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for pages.HasNext() {
+		event, err := pages.Next()
+		require.NoError(w.t, err)
+		events = append(events, event)
+	}
+	return events
+}
+
+func (w *world) status(run client.WorkflowRun) enumspb.WorkflowExecutionStatus {
+	w.t.Helper()
+	description, err := w.client.DescribeWorkflowExecution(w.t.Context(), run.GetID(), run.GetRunID())
+	require.NoError(w.t, err)
+	return description.GetWorkflowExecutionInfo().GetStatus()
+}
+
+// quick is a policy whose waits are short.
+func quick(attempts int) deadletter.Policy {
+	return deadletter.Policy{MaxAttempts: attempts, BaseDelay: 10 * time.Millisecond, BackoffMultiplier: 1}
+}

@@ -1,0 +1,55 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// ageLeft returns how long the job may still live, 0 for no limit, or its ending
+// when it is too old already.
+func (j *running) ageLeft(ctx workflow.Context) (time.Duration, *ending) {
+	limit := j.options.Policy.MaxJobAge
+	if limit < 0 {
+		return 0, nil
+	}
+	due := workflow.GetInfo(ctx).WorkflowStartTime.Add(j.startDelay(ctx))
+	left := due.Add(limit).Sub(workflow.Now(ctx))
+	if left <= 0 {
+		return 0, &ending{
+			reason:   job.ReasonRetryLifetimeExpired,
+			attempts: count(0),
+			text:     fmt.Sprintf("no worker picked the job up within max_job_age %s of %s, when it was due", limit, due.UTC().Format(time.RFC3339)),
+		}
+	}
+	return left, nil
+}
+
+// startDelay returns how long after its start the job was due. Enqueue puts it
+// into the options. A replay starts at once, whatever its original did. For a
+// bare start the SDK does not tell; the job's history does, but asking costs a
+// history event, so it is asked only when the answer can matter: when more than
+// a tenth of the age was gone before the first task.
+func (j *running) startDelay(ctx workflow.Context) time.Duration {
+	if j.lineage.Generation > 0 {
+		return 0
+	}
+	if j.options.StartDelay > 0 {
+		return j.options.StartDelay
+	}
+	waited := workflow.Now(ctx).Sub(workflow.GetInfo(ctx).WorkflowStartTime)
+	if waited <= j.options.Policy.MaxJobAge/10 {
+		return 0
+	}
+	// Retried without limit: the server that answers is the one that runs us.
+	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: 10 * time.Second})
+	var delay time.Duration
+	if err := workflow.ExecuteLocalActivity(ctx, job.StartDelayActivityType).Get(ctx, &delay); err != nil {
+		// Only a cancellation ends it without an answer; the caller sees that next.
+		return 0
+	}
+	return delay
+}

@@ -1,0 +1,90 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// bury moves the dead job to the dead-letter table and returns the error that
+// the job closes with.
+func (w Workflows) bury(ctx workflow.Context, j running, end ending) error {
+	cancelled := end.reason == job.ReasonCancelled
+	if cancelled && j.options.Policy.DiscardCancelled {
+		return temporal.NewCanceledError()
+	}
+	moved := w.move(ctx, j, end)
+	if cancelled {
+		return temporal.NewCanceledError()
+	}
+	attempts := "an unknown number of"
+	if moved.Attempts != nil {
+		attempts = fmt.Sprint(*moved.Attempts)
+	}
+	return temporal.NewApplicationErrorWithOptions(
+		fmt.Sprintf("dead-lettered: %s after %s attempts: %s", end.reason, attempts, end.text),
+		job.DeadLetteredErrorType,
+		temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{job.DeadLettered{Reason: end.reason, Attempts: moved.Attempts}}},
+	)
+}
+
+// move runs the terminal activity until it has succeeded. The server retries it
+// without limit, which adds no history: an outage of Postgres only delays it.
+func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveResult {
+	// The job's ctx is cancelled when the job is; the move must still run.
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	// Plain JSON: the workers of the dead-letter queue need not have the key of
+	// the job's codec.
+	ctx = workflow.WithDataConverter(ctx, converter.GetDefaultDataConverter())
+	ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
+
+	input := job.MoveInput{
+		Reason:           end.reason,
+		JobType:          clip(j.options.Type, maxFaultText),
+		TaskQueue:        clip(j.options.TaskQueue, maxFaultText),
+		Policy:           j.options.Policy,
+		Lineage:          j.lineage,
+		OptionsReadable:  j.readable,
+		ScheduledEventID: end.scheduled,
+		StartedEventID:   end.started,
+		Attempts:         end.attempts,
+		Fault:            end.fault,
+	}
+	if end.fault == nil && end.scheduled == 0 {
+		// No failed attempt in the history says why: the reason's text does.
+		input.Fault = &job.Fault{Message: end.text}
+	}
+	if j.readable {
+		input.Tags = j.options.Tags // refused ones may be of any size
+	}
+	for {
+		var result job.MoveResult
+		err := workflow.ExecuteActivity(ctx, job.MoveActivityType, input).Get(ctx, &result)
+		if err == nil {
+			return result
+		}
+		// Only a person can end an activity that is retried without limit, by
+		// failing it through the API. The dead letter must be written all the same.
+		workflow.GetLogger(ctx).Error("deadletter: the move was ended from outside and starts again", "error", err)
+		_ = workflow.Sleep(ctx, time.Minute)
+	}
+}
+
+// storeActivityOptions are those of every activity that needs Postgres: one
+// attempt is bounded, their number is not.
+func (w Workflows) storeActivityOptions() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           w.TaskQueue,
+		StartToCloseTimeout: time.Minute,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    time.Second,
+			BackoffCoefficient: 2,
+			MaximumInterval:    30 * time.Second,
+		},
+	}
+}

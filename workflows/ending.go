@@ -1,0 +1,145 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// ending is how a job stopped for good.
+type ending struct {
+	reason job.Reason
+	// attempts is nil where the workflow cannot know it.
+	attempts *int
+	// scheduled and started name the handler's events, 0 where there are none.
+	scheduled, started int64
+	fault              *job.Fault
+	// text is the last error, for the error that the job closes with.
+	text string
+}
+
+func count(n int) *int { return &n }
+
+// maxFaultText bounds the words of a refusal, which may quote what was refused.
+const maxFaultText = 4 << 10
+
+func invalidJob(message string) *job.Fault {
+	return &job.Fault{Type: job.InvalidJobErrorType, Message: clip(message, maxFaultText)}
+}
+
+func refused(fault *job.Fault) ending {
+	return ending{reason: job.ReasonFatalError, attempts: count(0), fault: fault, text: fault.Message}
+}
+
+// classify names the reason of a handler's final failure by its first cause and
+// timeout type. The retry state only refines it: it differs between server
+// versions. Message texts are never looked at.
+func classify(err error, jobCancelled bool, policy job.Policy) ending {
+	var end ending
+	cause := err
+	retryState := enumspb.RETRY_STATE_UNSPECIFIED
+	if activity, ok := errors.AsType[*temporal.ActivityError](err); ok {
+		end.scheduled, end.started = activity.ScheduledEventID(), activity.StartedEventID()
+		retryState = activity.RetryState()
+		cause = activity.Unwrap()
+	}
+	end.text = errorText(cause)
+	if retryState == enumspb.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED && policy.MaxAttempts > 0 {
+		end.attempts = count(policy.MaxAttempts)
+	}
+
+	switch cause := cause.(type) {
+	case *temporal.CanceledError:
+		// A handler may return this error unasked; then it arrives wrapped, as an
+		// application error, and is an ordinary failure.
+		end.reason = job.ReasonCancelled
+	case *temporal.TimeoutError:
+		end.reason = timeoutReason(cause.TimeoutType())
+		if cause.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START && end.started == 0 {
+			end.attempts = count(0)
+		}
+	case *temporal.ApplicationError:
+		end.reason = applicationReason(cause, retryState)
+	case *temporal.ServerError:
+		// The server refused the handler's result or failure, for its size.
+		end.reason = job.ReasonFatalError
+	default: // a panic, or a kind of failure that a later SDK adds
+		end.reason = ordinaryReason(retryState)
+	}
+	if jobCancelled && retryState == enumspb.RETRY_STATE_CANCEL_REQUESTED {
+		end.reason = job.ReasonCancelled
+	}
+	return end
+}
+
+// ordinaryReason is the reason of a failure that more attempts might have mended.
+func ordinaryReason(retryState enumspb.RetryState) job.Reason {
+	if retryState == enumspb.RETRY_STATE_TIMEOUT {
+		// The attempt failed by itself; the next wait would have passed the age.
+		return job.ReasonRetryLifetimeExpired
+	}
+	return job.ReasonMaxRetriesExceeded
+}
+
+func timeoutReason(kind enumspb.TimeoutType) job.Reason {
+	switch kind {
+	case enumspb.TIMEOUT_TYPE_HEARTBEAT:
+		return job.ReasonZombie
+	case enumspb.TIMEOUT_TYPE_START_TO_CLOSE:
+		return job.ReasonTimeout
+	case enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return job.ReasonRetryLifetimeExpired
+	default:
+		return job.ReasonTimeout
+	}
+}
+
+// activityNotRegistered is the type that a Go worker gives to the failure of a
+// task whose activity type it does not know.
+const activityNotRegistered = "ActivityNotRegisteredError"
+
+func applicationReason(cause *temporal.ApplicationError, retryState enumspb.RetryState) job.Reason {
+	switch {
+	case cause.NonRetryable(), retryState == enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE:
+		return job.ReasonFatalError
+	case cause.Type() == activityNotRegistered && retryState != enumspb.RETRY_STATE_TIMEOUT:
+		return job.ReasonUnknownJobType
+	default:
+		return ordinaryReason(retryState)
+	}
+}
+
+// maxErrorText bounds the last error inside the error that the job closes with;
+// the dead letter keeps much more of it.
+const maxErrorText = 1 << 10
+
+// errorText is the message of the failure, for a timeout with the failure of the
+// attempt before it.
+func errorText(err error) string {
+	var words string
+	switch err := err.(type) {
+	case *temporal.ApplicationError:
+		words = err.Message()
+	case *temporal.TimeoutError:
+		words = err.Message()
+		if earlier := errors.Unwrap(err); earlier != nil {
+			words = fmt.Sprintf("%s (the attempt before: %s)", words, errorText(earlier))
+		}
+	default:
+		words = err.Error()
+	}
+	return clip(words, maxErrorText)
+}
+
+// clip cuts words to at most limit bytes, never inside a rune.
+func clip(words string, limit int) string {
+	if len(words) <= limit {
+		return words
+	}
+	return text.Head(text.Holdable(words), limit-len("…")) + "…"
+}
