@@ -108,7 +108,7 @@ func (j Job) options() job.Options {
 	}
 	policy := j.Policy.WithDefaults()
 	policy.HeartbeatTimeout = heartbeat
-	return job.Options{Type: j.Type, TaskQueue: j.TaskQueue, Policy: policy, Tags: j.Tags, StartDelay: j.StartDelay}
+	return job.Options{Type: j.Type, TaskQueue: j.TaskQueue, Policy: policy, Tags: j.Tags, StartDelay: &j.StartDelay}
 }
 
 func (j Job) validate(options job.Options, args int) error {

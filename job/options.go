@@ -30,8 +30,9 @@ type Options struct {
 	// At most 16 KiB in all.
 	Tags map[string]string
 	// StartDelay is the delay that the job was started with, so that its age
-	// counts from when it was due. Enqueue fills it in; a replay ignores it.
-	StartDelay time.Duration
+	// counts from when it was due. Enqueue fills it in; nil means unknown: the job
+	// finds out where it matters. A replay ignores it.
+	StartDelay *time.Duration
 }
 
 type wireOptions struct {
@@ -45,7 +46,7 @@ type wireOptions struct {
 // MarshalJSON writes the wire form.
 func (o Options) MarshalJSON() ([]byte, error) {
 	w := wireOptions{Type: o.Type, TaskQueue: o.TaskQueue, Policy: o.Policy, Tags: o.Tags}
-	if o.StartDelay != 0 {
+	if o.StartDelay != nil {
 		w.StartDelay = o.StartDelay.String()
 	}
 	return json.Marshal(w)
@@ -77,7 +78,10 @@ func (o *Options) UnmarshalJSON(data []byte) error {
 				o.Tags = nil
 			}
 		case "start_delay":
-			o.StartDelay, fault = decodeDuration(value)
+			var delay time.Duration
+			if delay, fault = decodeDuration(value); fault == nil {
+				o.StartDelay = &delay
+			}
 		case "policy":
 			if err := o.Policy.UnmarshalJSON(value); err != nil {
 				faults = append(faults, err) // names its own fields

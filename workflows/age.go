@@ -37,8 +37,8 @@ func (j *running) startDelay(ctx workflow.Context) time.Duration {
 	if j.lineage.Generation > 0 {
 		return 0
 	}
-	if j.options.StartDelay > 0 {
-		return j.options.StartDelay
+	if j.options.StartDelay != nil {
+		return *j.options.StartDelay
 	}
 	waited := workflow.Now(ctx).Sub(workflow.GetInfo(ctx).WorkflowStartTime)
 	if waited <= j.options.Policy.MaxJobAge/10 {

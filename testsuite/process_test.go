@@ -1,0 +1,133 @@
+package testsuite_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/grpc"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
+	"github.com/deadletter-dev/deadletter/operator"
+)
+
+// The roles in which this test binary runs itself again, to be killed.
+const (
+	roleEnv    = "DEADLETTER_TEST_ROLE"
+	roleDLQ    = "dlq"    // a worker of the dead-letter queue
+	roleReplay = "replay" // replays the dead letter DEADLETTER_TEST_WORKFLOW
+)
+
+// requestID is the one that roleReplay uses.
+const requestID = "interrupted"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		fmt.Fprintln(os.Stderr, play(role))
+		os.Exit(1)
+	}
+	devtest.Main(m)
+}
+
+// startProcess runs this binary in a role. It kills itself, as kill -9 would,
+// right before it makes the named call to Temporal; "after X" means right after.
+func (w *world) startProcess(role, killAt string, extra ...string) *exec.Cmd {
+	w.t.Helper()
+	executable, err := os.Executable()
+	require.NoError(w.t, err)
+	process := exec.Command(executable)
+	process.Stderr = os.Stderr
+	process.Env = append(os.Environ(), append(extra,
+		roleEnv+"="+role,
+		"DEADLETTER_TEST_KILL_AT="+killAt,
+		"DEADLETTER_TEST_ADDRESS="+w.address,
+		"DEADLETTER_TEST_NAMESPACE="+w.namespace,
+		"DEADLETTER_TEST_DATABASE="+w.database,
+	)...)
+	require.NoError(w.t, process.Start())
+	w.t.Cleanup(func() { _ = process.Process.Kill() })
+	return process
+}
+
+// play is the body of the other process. It returns only if nothing killed it.
+func play(role string) error {
+	ctx := context.Background()
+	store, err := dlqstore.Open(ctx, os.Getenv("DEADLETTER_TEST_DATABASE"))
+	if err != nil {
+		return err
+	}
+	killAt := os.Getenv("DEADLETTER_TEST_KILL_AT")
+	options := client.Options{
+		HostPort: os.Getenv("DEADLETTER_TEST_ADDRESS"), Namespace: os.Getenv("DEADLETTER_TEST_NAMESPACE"), Logger: quiet(),
+	}
+	die := func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+	if after, ok := strings.CutPrefix(killAt, "after "); ok {
+		options.ConnectionOptions.DialOptions = afterCall(after, die)
+	} else {
+		options.ConnectionOptions.DialOptions = beforeCall(killAt, die)
+	}
+	if role == roleReplay {
+		c, err := client.Dial(options)
+		if err != nil {
+			return err
+		}
+		op, err := operator.New(operator.Config{Store: store, Client: c, Namespace: options.Namespace})
+		if err != nil {
+			return err
+		}
+		_, err = op.Replay(ctx, operator.ReplayRequest{
+			WorkflowID: os.Getenv("DEADLETTER_TEST_WORKFLOW"), RequestID: requestID, Actor: "doomed",
+		})
+		if err != nil {
+			return err
+		}
+		return die()
+	}
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: store})
+	if err != nil {
+		return err
+	}
+	options.Plugins = []client.Plugin{plugin}
+	c, err := client.Dial(options)
+	if err != nil {
+		return err
+	}
+	return worker.New(c, deadletter.DefaultTaskQueue, worker.Options{}).Run(nil)
+}
+
+// beforeCall runs fn before each call of a service method; its error is the call's.
+func beforeCall(method string, fn func() error) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if path.Base(full) == method {
+			if err := fn(); err != nil {
+				return err
+			}
+		}
+		return invoke(ctx, full, req, reply, cc, opts...)
+	})}
+}
+
+// afterCall runs fn after each successful call of a service method.
+func afterCall(method string, fn func() error) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, full, req, reply, cc, opts...)
+		if err == nil && path.Base(full) == method {
+			return fn()
+		}
+		return err
+	})}
+}
