@@ -163,7 +163,6 @@ func (p *Postgres) waitReady(ctx context.Context, server *process) error {
 	defer cancel()
 	retry := time.NewTicker(25 * time.Millisecond)
 	defer retry.Stop()
-	var last error
 	for {
 		// Our own server alone knows the password, so a connection proves that no
 		// other server took the port.
@@ -171,14 +170,11 @@ func (p *Postgres) waitReady(ctx context.Context, server *process) error {
 		if err == nil {
 			return conn.Close(ctx)
 		}
-		if last == nil || ctx.Err() == nil { // not what the end of ctx did to a try
-			last = err
-		}
 		select {
 		case <-server.done:
 			return server.ended()
 		case <-ctx.Done():
-			return fmt.Errorf("devstack: start postgres: %w; last try: %w", context.Cause(ctx), last)
+			return fmt.Errorf("devstack: start postgres: %w; last try: %w", context.Cause(ctx), err)
 		case <-retry.C:
 		}
 	}

@@ -22,13 +22,11 @@ import (
 // and that neither can be called out of order.
 func TestPostgresCrash(t *testing.T) {
 	t.Parallel()
-	p, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{})
-	require.NoError(t, err)
-	defer p.Stop()
+	p := startPostgres(t)
 	require.ErrorContains(t, p.Restart(t.Context()), "it is running")
 
 	conn := connect(t, p.URL)
-	_, err = conn.Exec(t.Context(), "create table kept (n int)")
+	_, err := conn.Exec(t.Context(), "create table kept (n int)")
 	require.NoError(t, err)
 	for round := 1; round <= 3; round++ {
 		_, err = conn.Exec(t.Context(), "insert into kept values ($1)", round)
@@ -55,9 +53,7 @@ func TestPostgresCrash(t *testing.T) {
 // server at once, by URL and by key=value pairs, and that they are separate.
 func TestCreateDatabase(t *testing.T) {
 	t.Parallel()
-	p, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{})
-	require.NoError(t, err)
-	defer p.Stop()
+	p := startPostgres(t)
 	config, err := pgx.ParseConfig(p.URL)
 	require.NoError(t, err)
 	pairs := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres password=%s", config.Port, config.Password)
@@ -113,14 +109,14 @@ func TestSweep(t *testing.T) {
 	folder := tempFolder(t)
 	ended := exec.Command("/bin/sh", "-c", "exit 0")
 	require.NoError(t, ended.Run())
-	make := func(pid int, suffix string) string {
+	folderOf := func(pid int, suffix string) string {
 		path := filepath.Join(folder, fmt.Sprintf("deadletter-pg-%d-%s", pid, suffix))
 		require.NoError(t, os.MkdirAll(filepath.Join(path, "data"), 0o700))
 		return path
 	}
-	dead := make(ended.Process.Pid, "dead")
-	living := make(os.Getpid(), "living")
-	locked := make(ended.Process.Pid, "locked")
+	dead := folderOf(ended.Process.Pid, "dead")
+	living := folderOf(os.Getpid(), "living")
+	locked := folderOf(ended.Process.Pid, "locked")
 	lock, err := os.Open(locked)
 	require.NoError(t, err)
 	defer lock.Close()
@@ -215,6 +211,15 @@ func TestFindPostgres(t *testing.T) {
 			require.Equal(t, filepath.Join(root, test.want), got)
 		})
 	}
+}
+
+// startPostgres starts a server for one test.
+func startPostgres(t *testing.T) *devstack.Postgres {
+	t.Helper()
+	p, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Stop()) })
+	return p
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {

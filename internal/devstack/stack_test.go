@@ -34,7 +34,7 @@ func TestStart(t *testing.T) {
 		SearchAttributes: map[string]enums.IndexedValueType{"Color": enums.INDEXED_VALUE_TYPE_KEYWORD},
 	})
 	require.NoError(t, err)
-	defer stack.Stop()
+	t.Cleanup(func() { require.NoError(t, stack.Stop()) })
 
 	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: stack.Namespace})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestStartUsesExisting(t *testing.T) {
 	t.Parallel()
 	owner, err := devstack.Start(t.Context(), devstack.Options{})
 	require.NoError(t, err)
-	defer owner.Stop()
+	t.Cleanup(func() { require.NoError(t, owner.Stop()) })
 
 	existing := devstack.Options{TemporalAddress: owner.TemporalAddress, DatabaseURL: owner.DatabaseURL}
 	for range 2 {
@@ -104,7 +104,6 @@ func TestStartUsesExisting(t *testing.T) {
 	noNamespace := existing
 	noNamespace.Namespace = "elsewhere"
 	_, err = devstack.Start(t.Context(), noNamespace)
-	require.ErrorContains(t, err, "not ready after 10s")
 	require.ErrorContains(t, err, `namespace "elsewhere"`)
 }
 

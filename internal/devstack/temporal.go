@@ -157,12 +157,8 @@ func waitTemporal(ctx context.Context, address, namespace string, limit time.Dur
 	}
 	retry := time.NewTicker(25 * time.Millisecond)
 	defer retry.Stop()
-	var last error
 	for {
 		err := probeTemporal(ctx, address, namespace)
-		if last == nil || ctx.Err() == nil { // not what the end of ctx did to a probe
-			last = err
-		}
 		select {
 		case <-done:
 			// Also when the probe went well: another server may have our port.
@@ -172,11 +168,16 @@ func waitTemporal(ctx context.Context, address, namespace string, limit time.Dur
 		if err == nil {
 			return nil
 		}
+		var noNamespace *serviceerror.NamespaceNotFound
+		if server == nil && errors.As(err, &noNamespace) {
+			// Ours makes it a moment after it listens; nobody makes it on this one.
+			return fmt.Errorf("devstack: Temporal at %s: %w", address, err)
+		}
 		select {
 		case <-done:
 			return server.ended()
 		case <-ctx.Done():
-			return fmt.Errorf("devstack: Temporal at %s: %w; last try: %w", address, context.Cause(ctx), last)
+			return fmt.Errorf("devstack: Temporal at %s: %w; last try: %w", address, context.Cause(ctx), err)
 		case <-retry.C:
 		}
 	}
@@ -210,8 +211,8 @@ func probeTemporal(ctx context.Context, address, namespace string) error {
 	}
 	const nobody = "devstack-probe"
 	var notFound *serviceerror.NotFound
-	if _, err := c.DescribeWorkflowExecution(ctx, nobody, ""); !errors.As(err, &notFound) {
-		return fmt.Errorf("describe workflow: want it not found, got %w", err)
+	if _, err := c.DescribeWorkflowExecution(ctx, nobody, ""); err != nil && !errors.As(err, &notFound) {
+		return fmt.Errorf("describe workflow: %w", err)
 	}
 	_, err = service.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
 		Namespace:     namespace,

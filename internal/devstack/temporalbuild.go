@@ -62,7 +62,7 @@ func buildTemporal(ctx context.Context, log io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.remove()
+	defer func() { _ = dir.remove() }() // a later start sweeps what stays
 
 	say(log, "no Temporal CLI on this machine (TEMPORAL_CLI_PATH, PATH, %s): building %s with `go install`", path, temporalVersion)
 	say(log, "this takes some 6 minutes, once; to avoid it set TEMPORAL_CLI_PATH to a temporal binary, or TEMPORAL_ADDRESS to a server that runs")
