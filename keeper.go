@@ -125,7 +125,7 @@ func (k *keeper) ensureOperator(c client.Client) error {
 }
 
 func (k *keeper) finishReplays(c client.Client, namespace string) error {
-	starts, err := k.plugin.options.Store.PendingReplays(k.ctx, namespace, interruptedAfter, interruptedBatch)
+	starts, err := k.plugin.options.Store.PendingReplays(k.ctx, namespace, interruptedAfter, replay.MaxStartDelay, interruptedBatch)
 	if err != nil {
 		return err
 	}

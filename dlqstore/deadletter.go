@@ -25,7 +25,8 @@ type DeadLetter struct {
 	Reason            job.Reason `json:"reason"`
 	// Attempts is how many attempts were charged, nil when unknown.
 	Attempts *int `json:"attempts"`
-	// MaxAttempts is the policy's budget, nil for no limit.
+	// MaxAttempts is the policy's budget, nil for no limit. A move stores a
+	// negative one as nil.
 	MaxAttempts  *int   `json:"max_attempts"`
 	ErrorType    string `json:"error_type"`
 	ErrorMessage string `json:"error_message"` // at most MaxErrorMessage bytes

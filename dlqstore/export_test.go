@@ -8,8 +8,6 @@ import (
 
 // What the tests of package dlqstore_test see of the inside.
 var (
-	Holdable      = holdable
-	Bounded       = bounded
 	NewWorkflowID = newWorkflowID
 	CursorAt      = cursorAt
 	Classify      = classify

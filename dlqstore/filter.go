@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -63,7 +64,7 @@ type condition struct {
 
 func (f Filter) conditions() []condition {
 	var all []condition
-	for _, text := range []struct{ sql, name, value string }{
+	for _, given := range []struct{ sql, name, value string }{
 		{whereNamespace, "namespace", f.Namespace},
 		{whereWorkflowID, "workflow_id", f.WorkflowID},
 		{whereJobType, "job_type", f.JobType},
@@ -72,8 +73,8 @@ func (f Filter) conditions() []condition {
 		{whereFingerprint, "fingerprint", f.Fingerprint},
 		{whereErrorText, "error_text", f.ErrorText},
 	} {
-		if text.value != "" {
-			all = append(all, condition{text.sql, text.name, holdable(text.value)}) // as it was stored
+		if given.value != "" {
+			all = append(all, condition{given.sql, given.name, text.Holdable(given.value)}) // as it was stored
 		}
 	}
 	if len(f.Tags) > 0 {

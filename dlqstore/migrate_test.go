@@ -2,11 +2,14 @@ package dlqstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
@@ -88,15 +91,22 @@ func TestSchemaNames(t *testing.T) {
 // schemas can migrate into one that was made for it.
 func TestMigrateExistingSchema(t *testing.T) {
 	t.Parallel()
+	bystander, role := devtest.Postgres(t), "dlq_"+strings.ToLower(rand.Text())
+	t.Cleanup(func() { // after the database that holds what the role owns is dropped
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, bystander)
+		require.NoError(t, err)
+		_, err = conn.Exec(ctx, `drop role if exists `+role)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(ctx))
+	})
 	url := devtest.Postgres(t)
 	admin := openAt(t, url, dlqstore.WithSchema("other"))
-	role := "dlq_" + scalar[string](t, admin, `select left(md5(current_database()), 12)`)
 	run(t, admin, `create role `+role)
-	t.Cleanup(func() { run(t, openAt(t, devtest.Postgres(t), dlqstore.WithSchema("x")), `drop role if exists `+role) })
 	run(t, admin, `create schema made authorization `+role)
 	run(t, admin, `alter database `+scalar[string](t, admin, `select quote_ident(current_database())`)+` set role to `+role)
 	openAt(t, url, dlqstore.WithSchema("made"))
-	require.Error(t, dlqstore.Migrate(t.Context(), url, dlqstore.WithSchema("not_made")))
+	require.ErrorContains(t, dlqstore.Migrate(t.Context(), url, dlqstore.WithSchema("not_made")), "42501")
 }
 
 // TestVersions proves that a newer schema is refused by Migrate and served by

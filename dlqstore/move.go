@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -92,7 +93,7 @@ func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts 
 
 func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string) (moved bool, err error) {
 	claim := dl.Key.args()
-	claim["actor"] = bounded(actor, maxName)
+	claim["actor"] = text.Bounded(actor, maxName)
 	claim["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
 	claimed, err := tx.Exec(ctx, s.sql(insertMoveEvent), claim)
 	if err != nil || claimed.RowsAffected() == 0 {
@@ -133,19 +134,22 @@ func (dl *DeadLetter) stored() *DeadLetter {
 	for _, name := range []*string{
 		&c.FirstRunID, &c.JobType, &c.TaskQueue, &c.WorkflowTaskQueue, &c.ErrorType, &c.RetryState, &c.WorkerIdentity, &c.Fingerprint,
 	} {
-		*name = bounded(*name, maxName)
+		*name = text.Bounded(*name, maxName)
 	}
-	c.ErrorMessage = bounded(c.ErrorMessage, MaxErrorMessage)
-	c.ErrorStack = bounded(c.ErrorStack, MaxErrorStack)
+	c.ErrorMessage = text.Bounded(c.ErrorMessage, MaxErrorMessage)
+	c.ErrorStack = text.Bounded(c.ErrorStack, MaxErrorStack)
 	c.Tags = holdableTags(dl.Tags)
 	c.Generation = *inRange(&c.Generation)
+	if c.MaxAttempts != nil && *c.MaxAttempts < 0 {
+		c.MaxAttempts = nil // a policy's way to say no limit
+	}
 	c.Attempts, c.MaxAttempts = inRange(c.Attempts), inRange(c.MaxAttempts)
 	if !bytes.HasPrefix(bytes.TrimSpace(c.Priority), []byte("{")) {
 		c.Priority = nil
 	}
 	for _, ancestor := range []**string{&c.ReplayedFromWorkflowID, &c.ReplayedFromRunID} {
 		if *ancestor != nil {
-			held := bounded(**ancestor, maxName)
+			held := text.Bounded(**ancestor, maxName)
 			*ancestor = &held
 		}
 	}
@@ -216,8 +220,8 @@ func attemptArgs(key Key, attempts []Attempt) pgx.NamedArgs {
 	for _, a := range attempts {
 		numbers = append(numbers, a.Attempt)
 		started, ended = append(started, a.StartedAt), append(ended, a.EndedAt)
-		identity, kind = append(identity, bounded(a.WorkerIdentity, maxName)), append(kind, bounded(a.ErrorType, maxName))
-		message, trace = append(message, bounded(a.ErrorMessage, MaxErrorMessage)), append(trace, bounded(a.ErrorStack, MaxErrorStack))
+		identity, kind = append(identity, text.Bounded(a.WorkerIdentity, maxName)), append(kind, text.Bounded(a.ErrorType, maxName))
+		message, trace = append(message, text.Bounded(a.ErrorMessage, MaxErrorMessage)), append(trace, text.Bounded(a.ErrorStack, MaxErrorStack))
 		waits = append(waits, milliseconds(a.Wait))
 	}
 	args := key.args()

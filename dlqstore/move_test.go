@@ -66,7 +66,7 @@ func TestMoveRoundTrip(t *testing.T) {
 func TestMoveLeast(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
-	given := &dlqstore.DeadLetter{Key: keyOf("w"), Reason: "terminated"}
+	given := &dlqstore.DeadLetter{Key: keyOf("w"), Reason: "terminated", MaxAttempts: ptr(-1)}
 	moved, err := store.Move(t.Context(), given, nil, "", func(_ context.Context, _ pgx.Tx, dl *dlqstore.DeadLetter) error {
 		require.False(t, dl.DeadAt.IsZero())
 		require.Equal(t, json.RawMessage(`{}`), dl.Priority)
@@ -74,7 +74,7 @@ func TestMoveLeast(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.True(t, moved)
-	require.Equal(t, &dlqstore.DeadLetter{Key: keyOf("w"), Reason: "terminated"}, given, "the caller's value is not altered")
+	require.Equal(t, &dlqstore.DeadLetter{Key: keyOf("w"), Reason: "terminated", MaxAttempts: ptr(-1)}, given, "the caller's value is not altered")
 
 	got, err := store.Get(t.Context(), given.Key)
 	require.NoError(t, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 // The attempts go by cascade, and one event per dead letter is written by the
@@ -70,7 +72,7 @@ func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) e
 		return notFound(key)
 	}
 	args := key.args()
-	args["actor"] = bounded(actor, maxName)
+	args["actor"] = text.Bounded(actor, maxName)
 	done, err := tx.Exec(ctx, s.sql(purgeOne), args)
 	switch {
 	case err != nil:
@@ -113,7 +115,7 @@ func (s *Store) purgeMatching(ctx context.Context, request PurgeRequest) (purged
 		return 0, &CapError{Matched: matched, Limit: limit}
 	}
 	where, args := request.Filter.where()
-	args["actor"] = bounded(request.Actor, maxName)
+	args["actor"] = text.Bounded(request.Actor, maxName)
 	text := s.sql(purgeVictims) + where + s.sql(purgeSelected)
 	for purged < matched {
 		args["batch"] = min(purgeBatch, matched-purged)

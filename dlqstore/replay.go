@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 const (
@@ -66,7 +68,8 @@ select` + replayColumns + `,` + listColumns + `,` + wireColumns + `
 from {schema}.replays r
 join {schema}.dead_letters d using (namespace, workflow_id, run_id)
 where r.new_run_id is null and r.outcome is null
-	and r.requested_at <= now() - @older_than_ms::bigint * interval '1 millisecond'
+	and r.requested_at <= now() - @min_age_ms::bigint * interval '1 millisecond'
+	and (@max_age_ms::bigint = 0 or r.requested_at >= now() - @max_age_ms * interval '1 millisecond')
 	and (@namespace = '' or r.namespace = @namespace)
 order by r.requested_at, r.request_id
 limit @limit`
@@ -128,7 +131,7 @@ func (s *Store) BeginReplayTx(ctx context.Context, tx pgx.Tx, request ReplayRequ
 	if !request.holdable() {
 		return nil, notFound(request.Key)
 	}
-	request.RequestID, request.Actor = holdable(request.RequestID), bounded(request.Actor, maxName)
+	request.RequestID, request.Actor = text.Holdable(request.RequestID), text.Bounded(request.Actor, maxName)
 	start, err := s.beginReplay(ctx, tx, request)
 	if err != nil {
 		return nil, fmt.Errorf("replay %s: %w", request.Key, err)
@@ -215,7 +218,7 @@ func (s *Store) ConfirmReplayTx(ctx context.Context, tx pgx.Tx, requestID, newRu
 	if newRunID == "" {
 		return fmt.Errorf("confirm replay %q: no run id given", requestID)
 	}
-	args := pgx.NamedArgs{"request_id": holdable(requestID), "new_run_id": newRunID}
+	args := pgx.NamedArgs{"request_id": text.Holdable(requestID), "new_run_id": newRunID}
 	done, err := tx.Exec(ctx, s.sql(confirmReplay), args)
 	if err != nil {
 		return fmt.Errorf("confirm replay %q: %w", requestID, classify(err))
@@ -251,7 +254,7 @@ func (s *Store) RefuseReplay(ctx context.Context, requestID, cause string) error
 
 // RefuseReplayTx is RefuseReplay in the caller's transaction.
 func (s *Store) RefuseReplayTx(ctx context.Context, tx pgx.Tx, requestID, cause string) error {
-	if err := s.refuseReplay(ctx, tx, holdable(requestID), bounded(cause, MaxErrorMessage)); err != nil {
+	if err := s.refuseReplay(ctx, tx, text.Holdable(requestID), text.Bounded(cause, MaxErrorMessage)); err != nil {
 		return fmt.Errorf("refuse replay %q: %w", requestID, err)
 	}
 	return nil
@@ -295,15 +298,16 @@ func (s *Store) alreadyEnded(ctx context.Context, tx pgx.Tx, args pgx.NamedArgs)
 	return fmt.Errorf("it was started: %w", ErrRequestConflict)
 }
 
-// PendingReplays returns replays that were begun at least olderThan ago and
-// neither confirmed nor refused, the oldest first: their starter crashed, or is
-// still at it. An empty namespace means all. limit is 100 at most, and 0 means
-// that. Those whose dead letter was purged are left out.
-func (s *Store) PendingReplays(ctx context.Context, namespace string, olderThan time.Duration, limit int) ([]ReplayStart, error) {
+// PendingReplays returns replays that were begun at least minAge and at most
+// maxAge ago and neither confirmed nor refused, the oldest first: their starter
+// crashed, or is still at it. A maxAge of 0 means any. An empty namespace means
+// all. limit is 100 at most, and 0 means that. Those whose dead letter was purged
+// are left out.
+func (s *Store) PendingReplays(ctx context.Context, namespace string, minAge, maxAge time.Duration, limit int) ([]ReplayStart, error) {
 	if limit <= 0 || limit > maxPending {
 		limit = maxPending
 	}
-	args := pgx.NamedArgs{"namespace": holdable(namespace), "older_than_ms": olderThan.Milliseconds(), "limit": limit}
+	args := pgx.NamedArgs{"namespace": text.Holdable(namespace), "min_age_ms": minAge.Milliseconds(), "max_age_ms": maxAge.Milliseconds(), "limit": limit}
 	pending, err := query(ctx, s, selectPendingReplays, args, scanStart)
 	if err != nil {
 		return nil, fmt.Errorf("pending replays: %w", err)
@@ -319,6 +323,6 @@ const maxBaseID = 900
 // newWorkflowID names the new job after the first of its line, so that ids do not
 // grow from replay to replay.
 func newWorkflowID(workflowID string) string {
-	base := cutHead(replaySuffix.ReplaceAllString(workflowID, ""), maxBaseID)
+	base := text.Head(replaySuffix.ReplaceAllString(workflowID, ""), maxBaseID)
 	return base + "-replay-" + strings.ToLower(rand.Text()[:12]) // 60 bits
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 const (
@@ -42,7 +44,7 @@ func apply(opts []Option) (settings, error) {
 		opt(&s)
 	}
 	switch {
-	case s.schema == "" || s.schema != holdable(s.schema):
+	case s.schema == "" || s.schema != text.Holdable(s.schema):
 		return s, errors.New("the schema needs a name that Postgres can hold")
 	case len(s.schema) > maxIdentifier:
 		return s, fmt.Errorf("the schema's name has %d bytes; Postgres takes at most %d", len(s.schema), maxIdentifier)

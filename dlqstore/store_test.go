@@ -217,9 +217,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenWrongPassword proves that a refusal by the server is not taken for an
-// outage. (The test server may trust everybody, so the role is what is wrong.)
-func TestOpenWrongPassword(t *testing.T) {
+// TestOpenWrongRole proves that a refusal by the server is not taken for an outage.
+func TestOpenWrongRole(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig(devtest.Postgres(t))
 	require.NoError(t, err)

@@ -15,7 +15,6 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -40,7 +39,6 @@ type world struct {
 	store     *dlqstore.Store
 	client    client.Client
 	operator  *operator.Operator
-	converter converter.DataConverter
 }
 
 // newWorld makes a migrated database, a namespace, and a client without plugin.
@@ -98,7 +96,7 @@ func (w *world) openStore() *dlqstore.Store {
 
 func (w *world) dial(plugin *deadletter.Plugin) client.Client {
 	w.t.Helper()
-	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), DataConverter: w.converter}
+	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Identity: "testsuite"}
 	if plugin != nil {
 		options.Plugins = []client.Plugin{plugin}
 	}

@@ -38,10 +38,10 @@ type Starter struct {
 // requestNamespace turns request ids into the UUIDs that the server compares.
 var requestNamespace = uuid.MustParse("6f3c1a52-8d0e-4f7b-9a43-5b1f0f6a7c11")
 
-// maxStartDelay is how long after the commit a start may still be repeated: the
+// MaxStartDelay is how long after the commit a start may still be repeated: the
 // server knows a request id only while the run that it started is retained, and
 // namespaces retain closed runs for a day at least.
-const maxStartDelay = 20 * time.Hour
+const MaxStartDelay = 20 * time.Hour
 
 // Replay counts the replay and starts its job. The same request id gives the
 // same job, whatever failed in between. The error wraps dlqstore.ErrNotFound,
@@ -62,7 +62,7 @@ func (s Starter) Finish(ctx context.Context, start *dlqstore.ReplayStart) (job.R
 		out.RunID = *start.Replay.NewRunID
 		return out, nil
 	}
-	if age := time.Since(start.Replay.RequestedAt); age > maxStartDelay {
+	if age := time.Since(start.Replay.RequestedAt); age > MaxStartDelay {
 		return job.ReplayOutput{}, fmt.Errorf(
 			"replay: request %s: %w: its start was never confirmed and is too long ago to be repeated safely; see whether workflow %s ran, and if it did not, replay under a new request id",
 			start.Replay.RequestID, dlqstore.ErrRefused, out.WorkflowID)

@@ -1,0 +1,191 @@
+package testsuite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// record adds the histories of this run to histories/. One that is there already
+// is never written again: it is what running jobs hold.
+var record = flag.Bool("record", false, "add this run's histories to histories/ (use with -trimpath)")
+
+const histories = "histories"
+
+// TestRecordedHistories proves that jobs which were started by earlier versions
+// replay on the workflow code of today, with the plugin, and that the replayer
+// would tell if they did not: the bad-* ones must fail.
+func TestRecordedHistories(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(histories, "*.json"))
+	require.NoError(t, err)
+	good, bad := 0, 0
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			err := newReplayer(t).ReplayWorkflowHistoryFromJSONFile(quiet(), file)
+			if strings.HasPrefix(filepath.Base(file), "bad-") {
+				bad++
+				require.Error(t, err)
+				return
+			}
+			good++
+			require.NoError(t, err)
+		})
+	}
+	require.GreaterOrEqual(t, good, len(scenarios), "a path has no recorded history")
+	require.Positive(t, bad, "nothing proves that the replayer can fail")
+}
+
+func newReplayer(t *testing.T) worker.WorkflowReplayer {
+	t.Helper()
+	plugin, err := deadletter.NewPlugin(deadletter.Options{})
+	require.NoError(t, err)
+	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{Plugins: []worker.Plugin{plugin}})
+	require.NoError(t, err)
+	return replayer
+}
+
+// scenarios are the paths through the workflow code, each with a run that took it.
+var scenarios = map[string]func(w *world) client.WorkflowRun{
+	"success":          func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fine"}, "argument") },
+	"retried-success":  func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Second", Policy: quick(3)}) },
+	"max-retries":      func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fail", Policy: quick(2)}) },
+	"fatal":            func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fatal"}) },
+	"unknown-job-type": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "NoSuch", Policy: quick(1)}) },
+	"timeout": func(w *world) client.WorkflowRun {
+		return w.enqueue(deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 1, AttemptTimeout: time.Second}})
+	},
+	"age-next-wait": func(w *world) client.WorkflowRun {
+		return w.enqueue(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{BaseDelay: time.Hour, MaxJobAge: time.Minute}})
+	},
+	"age-in-queue": func(w *world) client.WorkflowRun {
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{
+			"type": "Fine", "task_queue": "nobody", "policy": map[string]any{"max_job_age": "2s"}, "start_delay": "0s",
+		})
+	},
+	"age-before-start": func(w *world) client.WorkflowRun {
+		delay := -time.Hour // due an hour before it started: too old at its first task
+		return w.bare(client.StartWorkflowOptions{}, job.Options{Type: "Fine", Policy: deadletter.Policy{MaxJobAge: time.Minute}, StartDelay: &delay})
+	},
+	"start-delay-asked": func(w *world) client.WorkflowRun {
+		return w.bare(client.StartWorkflowOptions{StartDelay: 2 * time.Second}, map[string]any{"type": "Fine", "policy": map[string]any{"max_job_age": "8s"}})
+	},
+	"invalid-options": func(w *world) client.WorkflowRun {
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{"policy": map[string]any{"max_attempts": 0.5}})
+	},
+	"nine-arguments": func(w *world) client.WorkflowRun {
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Fine"}, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	},
+	"cancelled-before-start": func(w *world) client.WorkflowRun {
+		return w.cancelled(deadletter.Job{Type: "Fine", StartDelay: time.Hour}, func(client.WorkflowRun) {})
+	},
+	"cancelled-running": func(w *world) client.WorkflowRun {
+		return w.cancelled(deadletter.Job{Type: "Hang", Policy: deadletter.Policy{HeartbeatTimeout: time.Second}}, w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED))
+	},
+	"cancelled-waiting": func(w *world) client.WorkflowRun {
+		return w.cancelled(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{BaseDelay: time.Hour, HeartbeatTimeout: -1}}, w.failedOnce)
+	},
+	"cancelled-discarded": func(w *world) client.WorkflowRun {
+		return w.cancelled(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{BaseDelay: time.Hour, DiscardCancelled: true}}, w.failedOnce)
+	},
+	"replay": func(w *world) client.WorkflowRun { return w.replay(w.deadJob(), "") },
+}
+
+func (w *world) bare(options client.StartWorkflowOptions, args ...any) client.WorkflowRun {
+	w.t.Helper()
+	options.TaskQueue = w.queue
+	run, err := w.client.ExecuteWorkflow(w.t.Context(), options, deadletter.WorkflowType, args...)
+	require.NoError(w.t, err)
+	return run
+}
+
+func (w *world) cancelled(j deadletter.Job, reached func(client.WorkflowRun)) client.WorkflowRun {
+	w.t.Helper()
+	run := w.enqueue(j)
+	reached(run)
+	require.NoError(w.t, w.client.CancelWorkflow(w.t.Context(), run.GetID(), run.GetRunID()))
+	return run
+}
+
+// TestFreshHistories proves that what a server records of each path today replays,
+// and keeps it for tomorrow when asked to.
+func TestFreshHistories(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	second := map[string]bool{}
+	w.startJobs(handlers{
+		"Fine": func(context.Context) (string, error) { return "fine", nil }, "Fail": fail, "Hang": hang,
+		"Fatal": func(context.Context) error { return deadletter.Fatal(errors.New("no")) },
+		"Second": func(context.Context) error {
+			if !second["tried"] {
+				second["tried"] = true
+				return errors.New("not yet")
+			}
+			return nil
+		},
+	})
+	w.startDLQ(nil)
+	runs := map[string]client.WorkflowRun{}
+	for name, start := range scenarios {
+		runs[name] = start(w)
+	}
+	for name, run := range runs {
+		_ = w.wait(run, nil)
+		w.replays(name, run)
+	}
+	// The operator workflow, in the middle of its life.
+	w.waitOperator()
+	dead := w.deadJob()
+	in := job.ReplayInput{WorkflowID: dead.GetID(), Actor: "tester"}
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", "replay", in))
+	require.NoError(t, w.update(in).Get(t.Context(), nil))
+	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == 2 }, patience, 20*time.Millisecond)
+	w.replays("operator", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
+}
+
+// replays replays the history of a run, and records it if asked to.
+func (w *world) replays(name string, run client.WorkflowRun) {
+	w.t.Helper()
+	history := &historypb.History{Events: w.history(run)}
+	require.NoError(w.t, newReplayer(w.t).ReplayWorkflowHistory(quiet(), history), name)
+	if !*record {
+		return
+	}
+	data, err := protojson.MarshalOptions{Multiline: true}.Marshal(history)
+	require.NoError(w.t, err)
+	// Sticky queues are named after the machine.
+	host, err := os.Hostname()
+	require.NoError(w.t, err)
+	data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`))
+	keep(w.t, name, data)
+	if name == "max-retries" {
+		keep(w.t, "bad-other-activity", bytes.ReplaceAll(data, []byte(job.MoveActivityType), []byte("deadletter.Elsewhere")))
+	}
+}
+
+func keep(t *testing.T, name string, data []byte) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(histories, name+".json"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return
+	}
+	require.NoError(t, err)
+	_, err = file.Write(data)
+	require.NoError(t, errors.Join(err, file.Close()))
+}
