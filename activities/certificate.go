@@ -93,15 +93,16 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 
 func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
 	failure := t.failure()
+	said := failure
+	if said == nil {
+		said = t.pending.GetLastFailure()
+	}
 	switch {
+	case said != nil:
+		d := describe(said)
+		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
 	case in.Fault != nil:
 		dl.ErrorType, dl.ErrorMessage = in.Fault.Type, in.Fault.Message
-	case failure != nil:
-		d := describe(failure)
-		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
-	case t.pending.GetLastFailure() != nil:
-		d := describe(t.pending.GetLastFailure())
-		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
 	}
 	if failure == nil {
 		return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/tern/v2/migrate"
 )
 
@@ -36,11 +37,11 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 	if err != nil {
 		return err
 	}
-	config, err := pgx.ParseConfig(databaseURL)
+	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
 		return badURL(err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig) // the URL may hold the pool's settings, as Open's
 	if err != nil {
 		return classify(err)
 	}

@@ -197,3 +197,19 @@ func TestMigrateWaits(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `select pg_advisory_unlock($1)`, int64(0x6465_6164_6c65_7474))
 	require.NoError(t, err)
 }
+
+// TestPoolSettings proves that one URL serves Open and Migrate, pool settings
+// included.
+func TestPoolSettings(t *testing.T) {
+	t.Parallel()
+	url := devtest.Postgres(t)
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
+	url += separator + "pool_max_conns=3"
+	require.NoError(t, dlqstore.Migrate(t.Context(), url))
+	store, err := dlqstore.Open(t.Context(), url)
+	require.NoError(t, err)
+	store.Close()
+}

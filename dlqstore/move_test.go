@@ -69,7 +69,7 @@ func TestMoveLeast(t *testing.T) {
 	given := &dlqstore.DeadLetter{Key: keyOf("w"), Reason: "terminated", MaxAttempts: ptr(-1)}
 	moved, err := store.Move(t.Context(), given, nil, "", func(_ context.Context, _ pgx.Tx, dl *dlqstore.DeadLetter) error {
 		require.False(t, dl.DeadAt.IsZero())
-		require.Equal(t, json.RawMessage(`{}`), dl.Priority)
+		require.JSONEq(t, `{}`, string(dl.Priority))
 		return nil
 	})
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func TestUnholdableJSON(t *testing.T) {
 			require.Nil(t, got.PayloadJSON, name)
 			require.Nil(t, got.Options, name)
 		}
-		require.Equal(t, json.RawMessage(`{}`), got.Priority, name)
+		require.JSONEq(t, `{}`, string(got.Priority), name)
 		require.Equal(t, dl.Payloads, got.Payloads)
 	}
 }

@@ -140,7 +140,7 @@ func (s *Store) BeginReplayTx(ctx context.Context, tx pgx.Tx, request ReplayRequ
 }
 
 func (s *Store) beginReplay(ctx context.Context, tx pgx.Tx, request ReplayRequest) (*ReplayStart, error) {
-	args := request.Key.args()
+	args := request.args()
 	args["request_id"], args["actor"] = request.RequestID, request.Actor
 	found, err := first(ctx, tx, s, lockDeadLetter, args, scanDeadLetter)
 	if err != nil {
@@ -268,7 +268,7 @@ func (s *Store) refuseReplay(ctx context.Context, tx pgx.Tx, requestID, cause st
 	if known == nil {
 		return ErrNotFound
 	}
-	args := known.Key.args()
+	args := known.args()
 	args["request_id"], args["cause"] = requestID, cause
 	if _, err := first(ctx, tx, s, lockDeadLetter, args, scanDeadLetter); err != nil {
 		return err

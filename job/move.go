@@ -23,12 +23,12 @@ type MoveInput struct {
 	StartedEventID   int64 `json:"started_event_id,omitempty"`
 	// Attempts is the count of attempts where the workflow knows it.
 	Attempts *int `json:"attempts,omitempty"`
-	// Fault is set when the job was refused before any attempt.
+	// Fault is what the dead letter says where the history has no failure.
 	Fault *Fault `json:"fault,omitempty"`
 }
 
-// Fault is the error of a job that was refused before any attempt: our own
-// words, bounded.
+// Fault is the error of a job that no handler failed: refused, cancelled or too
+// old before any attempt. It is our own words, bounded.
 type Fault struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`

@@ -96,7 +96,17 @@ func (o *Options) UnmarshalJSON(data []byte) error {
 	if err := o.Validate(); err != nil {
 		faults = append(faults, err)
 	}
+	if tagsSize(o.Tags) > maxTagsSize {
+		o.Tags = nil // a fault by now, and too large to be passed on
+	}
 	return errors.Join(faults...)
+}
+
+func tagsSize(tags map[string]string) (size int) {
+	for key, value := range tags {
+		size += len(key) + len(value)
+	}
+	return size
 }
 
 // Validate returns every fault of the options joined into one error, or nil.
@@ -113,14 +123,12 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("%s: %d bytes; the server takes at most %d", named.name, len(named.value), maxNameLength))
 		}
 	}
-	size := 0
 	for _, key := range sortedKeys(o.Tags) {
-		size += len(key) + len(o.Tags[key])
 		if err := checkText(key + o.Tags[key]); err != nil {
 			faults = append(faults, fmt.Errorf("tags: %w", err))
 		}
 	}
-	if size > maxTagsSize {
+	if size := tagsSize(o.Tags); size > maxTagsSize {
 		faults = append(faults, fmt.Errorf("tags: %d bytes; at most %d: put data into arguments", size, maxTagsSize))
 	}
 	if err := o.Policy.Validate(); err != nil {

@@ -65,7 +65,7 @@ const (
 )
 
 // WithDefaults returns the policy with every zero number and duration replaced
-// by its default. HeartbeatTimeout becomes -1 (off): its default is the caller's.
+// by its default. HeartbeatTimeout becomes -1s (off): its default is the caller's.
 func (p Policy) WithDefaults() Policy {
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = DefaultMaxAttempts
@@ -83,7 +83,7 @@ func (p Policy) WithDefaults() Policy {
 		{&p.CircuitBreakerDelay, DefaultCircuitBreakerDelay},
 		{&p.MaxJobAge, DefaultMaxJobAge},
 		{&p.AttemptTimeout, DefaultAttemptTimeout},
-		{&p.HeartbeatTimeout, -1},
+		{&p.HeartbeatTimeout, -time.Second},
 	} {
 		if *field.value == 0 {
 			*field.value = field.standard
@@ -106,19 +106,21 @@ func (p Policy) Validate() error {
 
 // policyFields lists the wire names beside the field that each fills.
 func (p *Policy) policyFields() (durations map[string]*time.Duration, flags map[string]*bool) {
-	return map[string]*time.Duration{
-			"base_delay":            &p.BaseDelay,
-			"max_delay":             &p.MaxDelay,
-			"jitter_max_delay":      &p.JitterMaxDelay,
-			"circuit_breaker_delay": &p.CircuitBreakerDelay,
-			"max_job_age":           &p.MaxJobAge,
-			"attempt_timeout":       &p.AttemptTimeout,
-			"heartbeat_timeout":     &p.HeartbeatTimeout,
-		}, map[string]*bool{
-			"retry_zombies":        &p.RetryZombies,
-			"dead_letter_timeouts": &p.DeadLetterTimeouts,
-			"discard_cancelled":    &p.DiscardCancelled,
-		}
+	durations = map[string]*time.Duration{
+		"base_delay":            &p.BaseDelay,
+		"max_delay":             &p.MaxDelay,
+		"jitter_max_delay":      &p.JitterMaxDelay,
+		"circuit_breaker_delay": &p.CircuitBreakerDelay,
+		"max_job_age":           &p.MaxJobAge,
+		"attempt_timeout":       &p.AttemptTimeout,
+		"heartbeat_timeout":     &p.HeartbeatTimeout,
+	}
+	flags = map[string]*bool{
+		"retry_zombies":        &p.RetryZombies,
+		"dead_letter_timeouts": &p.DeadLetterTimeouts,
+		"discard_cancelled":    &p.DiscardCancelled,
+	}
+	return durations, flags
 }
 
 // MarshalJSON writes the wire form. Zero fields are left out.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -67,7 +68,9 @@ func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, 
 
 // describe returns nil for a workflow that Temporal does not know.
 func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	description, err := o.client.DescribeWorkflowExecution(ctx, workflowID, runID)
+	description, err := o.client.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
+	})
 	var notFound *serviceerror.NotFound
 	var invalid *serviceerror.InvalidArgument
 	switch {

@@ -224,7 +224,7 @@ func ptr[V any](v V) *V { return &v }
 func (w *world) pendingIn(state enumspb.PendingActivityState) func(client.WorkflowRun) {
 	return func(run client.WorkflowRun) {
 		require.Eventually(w.t, func() bool {
-			description, err := w.client.DescribeWorkflowExecution(w.t.Context(), run.GetID(), run.GetRunID())
+			description, err := w.describe(run.GetID(), run.GetRunID())
 			return err == nil && len(description.GetPendingActivities()) == 1 && description.GetPendingActivities()[0].GetState() == state
 		}, patience, 10*time.Millisecond)
 	}
@@ -232,7 +232,7 @@ func (w *world) pendingIn(state enumspb.PendingActivityState) func(client.Workfl
 
 func (w *world) failedOnce(run client.WorkflowRun) {
 	require.Eventually(w.t, func() bool {
-		description, err := w.client.DescribeWorkflowExecution(w.t.Context(), run.GetID(), run.GetRunID())
+		description, err := w.describe(run.GetID(), run.GetRunID())
 		return err == nil && len(description.GetPendingActivities()) == 1 && description.GetPendingActivities()[0].GetLastFailure() != nil
 	}, patience, 10*time.Millisecond)
 }
@@ -301,7 +301,7 @@ func TestEnqueueRefuses(t *testing.T) {
 	_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "too-large", Type: "Any", TaskQueue: w.queue}, make([]byte, 2<<20))
 	require.ErrorIs(t, err, deadletter.ErrInvalidJob)
 	require.ErrorContains(t, err, "size")
-	_, err = w.client.DescribeWorkflowExecution(t.Context(), "too-large", "")
+	_, err = w.describe("too-large", "")
 	require.Error(t, err, "it was started all the same")
 }
 

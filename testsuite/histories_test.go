@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -157,6 +158,22 @@ func TestFreshHistories(t *testing.T) {
 	require.NoError(t, w.update(in).Get(t.Context(), nil))
 	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == 2 }, patience, 20*time.Millisecond)
 	w.replays("operator", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
+}
+
+// TestWithoutCache proves the paths of a job and of the operator workflow once
+// more in a process that keeps no workflow in memory, so that each task replays
+// all that went before.
+func TestWithoutCache(t *testing.T) {
+	t.Parallel()
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	again := exec.CommandContext(t.Context(), executable, "-test.run", "^(TestSuccess|TestCancelled|TestReplayDoors)$", "-test.v")
+	again.Env = append(os.Environ(), noCacheEnv+"=1")
+	out, err := again.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, name := range []string{"TestSuccess", "TestCancelled", "TestReplayDoors"} {
+		require.Contains(t, string(out), "--- PASS: "+name+" ")
+	}
 }
 
 // replays replays the history of a run, and records it if asked to.

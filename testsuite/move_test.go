@@ -127,7 +127,7 @@ func TestFaultInsideMove(t *testing.T) {
 			}
 			require.ErrorContains(t, w.wait(run, nil), "dead-lettered")
 			w.movedOnce(run)
-			require.Equal(t, length+6, len(w.history(run)), "the fault cost history events")
+			require.Len(t, w.history(run), length+6, "the fault cost history events")
 		})
 	}
 }
@@ -149,7 +149,7 @@ func (w *world) rows(db *pgx.Conn, table string) (n int) {
 
 // pendingMove is the job's terminal activity, nil when it is not pending.
 func (w *world) pendingMove(run client.WorkflowRun) *workflowpb.PendingActivityInfo {
-	description, err := w.client.DescribeWorkflowExecution(w.t.Context(), run.GetID(), run.GetRunID())
+	description, err := w.describe(run.GetID(), run.GetRunID())
 	require.NoError(w.t, err)
 	for _, pending := range description.GetPendingActivities() {
 		if pending.GetActivityType().GetName() == job.MoveActivityType {

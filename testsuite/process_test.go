@@ -28,6 +28,9 @@ const (
 	roleReplay = "replay" // replays the dead letter DEADLETTER_TEST_WORKFLOW
 )
 
+// noCacheEnv makes every workflow task of the process replay its history.
+const noCacheEnv = "DEADLETTER_TEST_NO_CACHE"
+
 // requestID is the one that roleReplay uses.
 const requestID = "interrupted"
 
@@ -35,6 +38,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		fmt.Fprintln(os.Stderr, play(role))
 		os.Exit(1)
+	}
+	if os.Getenv(noCacheEnv) != "" {
+		worker.SetStickyWorkflowCacheSize(0)
 	}
 	devtest.Main(m)
 }

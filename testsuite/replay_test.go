@@ -117,7 +117,7 @@ func (w *world) replaysOf(dead client.WorkflowRun) (ids []string) {
 	replays, err := w.store.Replays(w.t.Context(), w.key(dead))
 	require.NoError(w.t, err)
 	for _, r := range replays {
-		if _, err := w.client.DescribeWorkflowExecution(w.t.Context(), r.NewWorkflowID, ""); err == nil {
+		if _, err := w.describe(r.NewWorkflowID, ""); err == nil {
 			ids = append(ids, r.NewWorkflowID)
 		}
 	}
@@ -202,7 +202,7 @@ func TestKilledReplay(t *testing.T) {
 
 			// The same request, from somebody who does not know what became of it.
 			again := w.replay(dead, requestID)
-			require.Equal(t, w.replaysOf(dead), []string{again.GetID()})
+			require.Equal(t, []string{again.GetID()}, w.replaysOf(dead))
 			require.Equal(t, 1, w.dead(dead).ResurrectionCount)
 			require.Error(t, w.wait(again, nil))
 		})
@@ -327,7 +327,7 @@ func repair(ctx workflow.Context, in job.ReplayInput) (out job.ReplayOutput, err
 func (w *world) waitOperator() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		_, err := w.client.DescribeWorkflowExecution(w.t.Context(), deadletter.OperatorWorkflowID, "")
+		_, err := w.describe(deadletter.OperatorWorkflowID, "")
 		return err == nil
 	}, patience, 20*time.Millisecond, "the operator workflow never came up")
 }
@@ -352,7 +352,7 @@ func TestOperatorHistory(t *testing.T) {
 	dead := w.deadJob()
 	stop()
 	w.waitOperator()
-	first, err := w.client.DescribeWorkflowExecution(t.Context(), deadletter.OperatorWorkflowID, "")
+	first, err := w.describe(deadletter.OperatorWorkflowID, "")
 	require.NoError(t, err)
 
 	const requests = 900 // each costs several events: more than one run's worth
@@ -362,11 +362,11 @@ func TestOperatorHistory(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == requests }, patience, 100*time.Millisecond)
 	require.Eventually(t, func() bool {
-		now, err := w.client.DescribeWorkflowExecution(t.Context(), deadletter.OperatorWorkflowID, "")
+		now, err := w.describe(deadletter.OperatorWorkflowID, "")
 		require.NoError(t, err)
 		return now.GetWorkflowExecutionInfo().GetExecution().GetRunId() != first.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 	}, patience, 100*time.Millisecond, "the operator never started a new run")
-	old, err := w.client.DescribeWorkflowExecution(t.Context(), deadletter.OperatorWorkflowID, first.GetWorkflowExecutionInfo().GetExecution().GetRunId())
+	old, err := w.describe(deadletter.OperatorWorkflowID, first.GetWorkflowExecutionInfo().GetExecution().GetRunId())
 	require.NoError(t, err)
 	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW, old.GetWorkflowExecutionInfo().GetStatus())
 	require.Less(t, old.GetWorkflowExecutionInfo().GetHistoryLength(), int64(10_000))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -196,9 +197,15 @@ func (w *world) history(run client.WorkflowRun) []*historypb.HistoryEvent {
 	return events
 }
 
+func (w *world) describe(workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return w.client.WorkflowService().DescribeWorkflowExecution(w.t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: w.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
+	})
+}
+
 func (w *world) status(run client.WorkflowRun) enumspb.WorkflowExecutionStatus {
 	w.t.Helper()
-	description, err := w.client.DescribeWorkflowExecution(w.t.Context(), run.GetID(), run.GetRunID())
+	description, err := w.describe(run.GetID(), run.GetRunID())
 	require.NoError(w.t, err)
 	return description.GetWorkflowExecutionInfo().GetStatus()
 }

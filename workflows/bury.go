@@ -14,12 +14,11 @@ import (
 // bury moves the dead job to the dead-letter table and returns the error that
 // the job closes with.
 func (w Workflows) bury(ctx workflow.Context, j running, end ending) error {
-	cancelled := end.reason == job.ReasonCancelled
-	if cancelled && j.options.Policy.DiscardCancelled {
+	if cancelled(end) && j.options.Policy.DiscardCancelled {
 		return temporal.NewCanceledError()
 	}
 	moved := w.move(ctx, j, end)
-	if cancelled {
+	if cancelled(end) {
 		return temporal.NewCanceledError()
 	}
 	attempts := "an unknown number of"
@@ -32,6 +31,8 @@ func (w Workflows) bury(ctx workflow.Context, j running, end ending) error {
 		temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{job.DeadLettered{Reason: end.reason, Attempts: moved.Attempts}}},
 	)
 }
+
+func cancelled(end ending) bool { return end.reason == job.ReasonCancelled }
 
 // move runs the terminal activity until it has succeeded. The server retries it
 // without limit, which adds no history: an outage of Postgres only delays it.
@@ -48,6 +49,7 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 		JobType:          clip(j.options.Type, maxFaultText),
 		TaskQueue:        clip(j.options.TaskQueue, maxFaultText),
 		Policy:           j.options.Policy,
+		Tags:             j.options.Tags,
 		Lineage:          j.lineage,
 		OptionsReadable:  j.readable,
 		ScheduledEventID: end.scheduled,
@@ -55,12 +57,9 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 		Attempts:         end.attempts,
 		Fault:            end.fault,
 	}
-	if end.fault == nil && end.scheduled == 0 {
-		// No failed attempt in the history says why: the reason's text does.
+	if end.fault == nil && (end.scheduled == 0 || cancelled(end)) {
+		// The history may have no failure that says why.
 		input.Fault = &job.Fault{Message: end.text}
-	}
-	if j.readable {
-		input.Tags = j.options.Tags // refused ones may be of any size
 	}
 	for {
 		var result job.MoveResult

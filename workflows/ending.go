@@ -53,11 +53,11 @@ func classify(err error, jobCancelled bool, policy job.Policy) ending {
 		end.attempts = count(policy.MaxAttempts)
 	}
 
-	switch cause := cause.(type) {
+	switch cause := cause.(type) { //nolint:errorlint // the first cause decides, not one further in
 	case *temporal.CanceledError:
 		// A handler may return this error unasked; then it arrives wrapped, as an
 		// application error, and is an ordinary failure.
-		end.reason = job.ReasonCancelled
+		end.reason, end.text = job.ReasonCancelled, "the job was cancelled"
 	case *temporal.TimeoutError:
 		end.reason = timeoutReason(cause.TimeoutType())
 		if cause.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START && end.started == 0 {
@@ -122,7 +122,7 @@ const maxErrorText = 1 << 10
 // attempt before it.
 func errorText(err error) string {
 	var words string
-	switch err := err.(type) {
+	switch err := err.(type) { //nolint:errorlint // the words of this error, not of one further in
 	case *temporal.ApplicationError:
 		words = err.Message()
 	case *temporal.TimeoutError:

@@ -123,12 +123,13 @@ func (p *process) stop(signal string) error {
 		case <-time.After(try.grace):
 		}
 	}
-	p.control.Close()
+	_ = p.control.Close()
 	return fmt.Errorf("devstack: stop %s: still running %s after KILL", p.name, killGrace)
 }
 
 // ended describes a process that ended by itself; call it after done.
 func (p *process) ended() error {
+	//nolint:errorlint // how it ended is for people; callers act on errEnded
 	return fmt.Errorf("devstack: %s %w (%v); its last output:\n%s", p.name, errEnded, p.err, p.lastOutput())
 }
 

@@ -211,7 +211,7 @@ func probeTemporal(ctx context.Context, address, namespace string) error {
 	}
 	const nobody = "devstack-probe"
 	var notFound *serviceerror.NotFound
-	if _, err := c.DescribeWorkflowExecution(ctx, nobody, ""); err != nil && !errors.As(err, &notFound) {
+	if _, err := c.DescribeWorkflow(ctx, nobody, ""); err != nil && !errors.As(err, &notFound) {
 		return fmt.Errorf("describe workflow: %w", err)
 	}
 	_, err = service.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{

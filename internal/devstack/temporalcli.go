@@ -92,6 +92,6 @@ func writable(folder string) bool {
 	if err != nil {
 		return false
 	}
-	file.Close()
+	_ = file.Close()
 	return os.Remove(file.Name()) == nil
 }

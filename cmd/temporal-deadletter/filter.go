@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// filterFlags select dead letters, the same for each verb that takes a filter.
+type filterFlags struct {
+	jobType, reason, queue, errorText, fingerprint string
+	tags                                           []string
+	deadAfter, deadBefore                          string
+	replayed                                       bool
+
+	set *pflag.FlagSet // to tell an empty value from none
+}
+
+func (f *filterFlags) add(cmd *cobra.Command) {
+	f.set = pflag.NewFlagSet("filter", pflag.ContinueOnError)
+	f.set.StringVar(&f.jobType, "type", "", "job type")
+	f.set.StringVar(&f.reason, "reason", "", "why it is dead: "+reasons())
+	f.set.StringVar(&f.queue, "queue", "", "task queue of the handler")
+	f.set.StringVar(&f.errorText, "error-text", "", "part of the error's message or type, in any case of letters")
+	f.set.StringVar(&f.fingerprint, "fingerprint", "", "fingerprint of the error")
+	f.set.StringArrayVar(&f.tags, "tag", nil, "tag as key=value; repeat it to ask for several")
+	f.set.StringVar(&f.deadAfter, "dead-after", "", "dead at this time or later: 2026-01-31T10:00:00Z, or how long ago, such as 2h")
+	f.set.StringVar(&f.deadBefore, "dead-before", "", "dead before this time, given like --dead-after")
+	f.set.BoolVar(&f.replayed, "replayed", false, "true: replayed at least once; false: never")
+	cmd.Flags().AddFlagSet(f.set)
+}
+
+func reasons() string {
+	var names []string
+	for _, reason := range job.Reasons() {
+		names = append(names, string(reason))
+	}
+	return strings.Join(names, ", ")
+}
+
+// filter reads the flags. A flag that is given without a value is refused: it is
+// more likely an unset variable of a script than a wish for everything.
+func (f *filterFlags) filter(now time.Time) (dlqstore.Filter, error) {
+	filter := dlqstore.Filter{
+		JobType: f.jobType, TaskQueue: f.queue, ErrorText: f.errorText, Fingerprint: f.fingerprint,
+	}
+	var err error
+	f.set.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && flag.Value.String() == "" && err == nil {
+			err = usagef("--%s has an empty value; leave the flag out to select all", flag.Name)
+		}
+	})
+	if err != nil {
+		return filter, err
+	}
+	if f.set.Changed("reason") {
+		if filter.Reason, err = job.ParseReason(f.reason); err != nil {
+			return filter, usagef("--reason: %q is none of %s", f.reason, reasons())
+		}
+	}
+	for _, tag := range f.tags {
+		key, value, ok := strings.Cut(tag, "=")
+		if !ok || key == "" {
+			return filter, usagef("--tag: %q does not look like key=value", tag)
+		}
+		if other, twice := filter.Tags[key]; twice && other != value {
+			return filter, usagef("--tag: %s cannot be both %q and %q", key, other, value)
+		}
+		if filter.Tags == nil {
+			filter.Tags = map[string]string{}
+		}
+		filter.Tags[key] = value
+	}
+	if filter.DeadAfter, err = moment("dead-after", f.deadAfter, now); err != nil {
+		return filter, err
+	}
+	if filter.DeadBefore, err = moment("dead-before", f.deadBefore, now); err != nil {
+		return filter, err
+	}
+	if f.set.Changed("replayed") {
+		filter.Replayed = &f.replayed
+	}
+	return filter, nil
+}
+
+// moment reads a time, or a duration as that long before now.
+func moment(flag, text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	ago, err := time.ParseDuration(text)
+	if err != nil || ago < 0 {
+		return nil, usagef("--%s: %q is neither a time such as %s nor how long ago, such as 90m or 48h", flag, text, now.UTC().Format(time.RFC3339))
+	}
+	at := now.Add(-ago)
+	return &at, nil
+}
+
+// describe puts a filter into words.
+func describe(f dlqstore.Filter) string {
+	var words []string
+	add := func(name, value string) {
+		if value != "" {
+			words = append(words, name+" "+printable(value))
+		}
+	}
+	add("type", f.JobType)
+	add("reason", string(f.Reason))
+	add("queue", f.TaskQueue)
+	add("error text", f.ErrorText)
+	add("fingerprint", f.Fingerprint)
+	for _, key := range slices.Sorted(maps.Keys(f.Tags)) {
+		add("tag", key+"="+f.Tags[key])
+	}
+	if f.DeadAfter != nil {
+		add("dead since", timeText(f.DeadAfter))
+	}
+	if f.DeadBefore != nil {
+		add("dead before", timeText(f.DeadBefore))
+	}
+	if f.Replayed != nil {
+		add("replayed", fmt.Sprint(*f.Replayed))
+	}
+	if len(words) == 0 {
+		return "none: every dead letter of the namespace"
+	}
+	return strings.Join(words, ", ")
+}

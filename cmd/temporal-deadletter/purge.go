@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
+)
+
+const defaultPurgeLimit = 1000 // the store's
+
+// purge is what the flags of one purge say.
+type purge struct {
+	keyFlags
+	actorFlag
+	filters filterFlags
+	all     bool
+	limit   int
+	yes     bool
+}
+
+func (c *cli) purgeCommand() *cobra.Command {
+	var p purge
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Remove dead letters for good",
+		Long: "Remove dead letters for good: one, or all that a filter selects. It shows what would go\n" +
+			"and asks first. It needs Postgres only; running jobs are never touched.",
+		Example: "  " + name + " purge -w order-4711\n" +
+			"  " + name + " purge --reason cancelled --dead-before 720h\n" +
+			"  " + name + " purge --all --limit 5000 --yes",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.purge(cmd.Context(), &p) },
+	}
+	p.keyFlags.add(cmd)
+	p.actorFlag.add(cmd)
+	p.filters.add(cmd)
+	cmd.Flags().BoolVar(&p.all, "all", false, "allow a purge without a filter: every dead letter of the namespace")
+	cmd.Flags().IntVar(&p.limit, "limit", defaultPurgeLimit, "most that may match; if more do, nothing is purged")
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (c *cli) purge(ctx context.Context, p *purge) error {
+	filter, err := p.filters.filter(time.Now())
+	if err != nil {
+		return err
+	}
+	one := p.workflowID != ""
+	switch {
+	case one && (p.all || !filter.IsEmpty()):
+		return usagef("purge takes either -w or a filter, not both")
+	case !one && p.runID != "":
+		return usagef("-r names a run of the workflow id that -w gives: pass -w too")
+	case !one && filter.IsEmpty() && !p.all:
+		return usagef("say what to purge: -w WORKFLOW_ID, a filter such as --reason, or --all; see `%s purge --help`", name)
+	case p.limit < 1:
+		return usagef("--limit: %d is not a positive number", p.limit)
+	case !p.yes && !c.canAsk():
+		return usagef("purge asks before it acts, and there is no terminal to ask on: pass --yes to purge without asking")
+	}
+	who, err := p.name()
+	if err != nil {
+		return err
+	}
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	store, err := config.OpenStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	filter.Namespace = config.Temporal.Namespace
+	if one {
+		return c.purgeOne(ctx, store, config, p, who)
+	}
+	return c.purgeMatching(ctx, store, config, p, dlqstore.PurgeRequest{Filter: filter, All: p.all, Actor: who})
+}
+
+func (c *cli) purgeOne(ctx context.Context, store *dlqstore.Store, config *connect.Config, p *purge, who string) error {
+	key, err := store.Resolve(ctx, config.Temporal.Namespace, p.workflowID, p.runID)
+	if err != nil {
+		return err
+	}
+	act, err := c.planned(ctx, config, p.yes, 1, "workflow "+printable(key.WorkflowID)+", run "+printable(key.RunID))
+	if err != nil || !act {
+		return err
+	}
+	if err := store.Purge(ctx, key, who); err != nil {
+		return err
+	}
+	return c.printPurged(1)
+}
+
+func (c *cli) purgeMatching(
+	ctx context.Context, store *dlqstore.Store, config *connect.Config, p *purge, request dlqstore.PurgeRequest,
+) error {
+	matched, err := store.Count(ctx, request.Filter)
+	if err != nil {
+		return err
+	}
+	if matched > int64(p.limit) {
+		return fmt.Errorf("%d dead letters match, more than --limit %d: nothing was purged; narrow the filter or raise --limit", matched, p.limit)
+	}
+	if matched == 0 {
+		return c.printPurged(0)
+	}
+	act, err := c.planned(ctx, config, p.yes, matched, describe(request.Filter))
+	if err != nil || !act {
+		return err
+	}
+	request.Limit = int(matched) // no more than was shown
+	purged, err := store.PurgeMatching(ctx, request)
+	if more := (*dlqstore.CapError)(nil); errors.As(err, &more) {
+		return fmt.Errorf("%d dead letters match by now, more than the %d shown: nothing was purged; run it again, or bound it with --dead-before", more.Matched, matched)
+	}
+	if err != nil {
+		return fmt.Errorf("%d of %d were purged, then: %w", purged, matched, err)
+	}
+	return c.printPurged(purged)
+}
+
+// planned shows what would go and reports whether to go on.
+func (c *cli) planned(ctx context.Context, config *connect.Config, yes bool, matched int64, what string) (bool, error) {
+	plan := c.out
+	if c.output != outputText {
+		plan = c.errw // a program reads the other one
+	}
+	err := table(plan, [][]string{
+		{"Purge", counted(matched) + ", for good"},
+		{"Namespace", printable(config.Temporal.Namespace)},
+		{"Database", printable(config.Database()) + ", schema " + printable(config.Schema)},
+		{"Filter", what},
+	})
+	if err != nil || yes {
+		return err == nil, err
+	}
+	fmt.Fprintf(plan, "Purge %s? [y/N] ", counted(matched))
+	answer, err := c.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	if answer != "y" && answer != "yes" {
+		return false, errors.New("nothing was purged: the answer was not yes")
+	}
+	return true, nil
+}
+
+func counted(n int64) string {
+	if n == 1 {
+		return "1 dead letter"
+	}
+	return fmt.Sprintf("%d dead letters", n)
+}
+
+func (c *cli) printPurged(purged int64) error {
+	if c.output != outputText {
+		return c.printJSON(struct {
+			Purged int64 `json:"purged"`
+		}{purged})
+	}
+	_, err := fmt.Fprintf(c.out, "Purged %s.\n", counted(purged))
+	return err
+}
+
+// canAsk reports whether a person is there to answer.
+func (c *cli) canAsk() bool {
+	terminal, ok := c.in.(interface{ IsTerminal() bool })
+	return ok && terminal.IsTerminal()
+}
+
+// ask reads one line in lower case. A read cannot be interrupted, so Ctrl-C
+// leaves it behind.
+func (c *cli) ask(ctx context.Context) (string, error) {
+	type reply struct {
+		line string
+		err  error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		line, err := bufio.NewReader(c.in).ReadString('\n')
+		replies <- reply{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-replies:
+		if r.err != nil && !errors.Is(r.err, io.EOF) {
+			return "", fmt.Errorf("read the answer: %w", r.err)
+		}
+		return strings.ToLower(strings.TrimSpace(r.line)), nil
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/internal/replay"
+	"github.com/deadletter-dev/deadletter/operator"
+)
+
+func (c *cli) replayCommand() *cobra.Command {
+	var key keyFlags
+	var actor actorFlag
+	var requestID string
+	cmd := &cobra.Command{
+		Use:   "replay [WORKFLOW_ID]",
+		Short: "Start a new job from a dead letter, with a fresh budget",
+		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
+			"attempts and a fresh age. The dead letter stays, and counts the replay.",
+		Example: "  " + name + " replay -w order-4711\n" +
+			"  " + name + " replay -w order-4711 --request-id ticket-42 --actor oncall -o json",
+		Args: key.arguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			who, err := actor.name()
+			if err != nil {
+				return err
+			}
+			if requestID == "" {
+				requestID = uuid.NewString() // known here, so that a failure can name it
+			}
+			s, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			started, err := s.Replay(cmd.Context(), operator.ReplayRequest{
+				WorkflowID: key.workflowID, RunID: key.runID, RequestID: requestID, Actor: who,
+			})
+			switch {
+			case err != nil && replay.IsFinal(err):
+				return err
+			case err != nil:
+				fmt.Fprintf(c.errw, "%s: the replay may have been counted; repeat it safely with --request-id %s\n", name, requestID)
+				return err
+			case c.output != outputText:
+				return c.printJSON(struct {
+					WorkflowID string `json:"workflow_id"`
+					RunID      string `json:"run_id"`
+					RequestID  string `json:"request_id"`
+				}{started.WorkflowID, started.RunID, requestID})
+			}
+			return table(c.out, [][]string{
+				{"Replayed", printable(key.workflowID)},
+				{"New workflow id", printable(started.WorkflowID)},
+				{"New run id", started.RunID},
+				{"Request id", printable(requestID)},
+			})
+		},
+	}
+	key.add(cmd)
+	actor.add(cmd)
+	cmd.Flags().StringVar(&requestID, "request-id", "", "makes the request repeatable: the same id gives the same new job (default: a fresh id)")
+	return cmd
+}

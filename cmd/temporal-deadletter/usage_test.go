@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWrongUsage proves that each fault of the command line exits 2 with one
+// line that names it, before any server is asked.
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args string
+		says string
+	}{
+		{"", "name a verb: dev, list, migrate, purge, replay, show, stats, version"},
+		{"lisst", `there is no verb "lisst"; did you mean list?`},
+		{"--frob list", "unknown flag: --frob"},
+		{"list --frob", "unknown flag: --frob; see `temporal-deadletter list --help`"},
+		{"list extra", `list takes no argument, and "extra" is one`},
+		{"stats extra", "takes no argument"},
+		{"-o yaml list", `"yaml" is none of text, json, jsonl`},
+		{"list --limit 0", "--limit: 0 is not between 1 and 1000"},
+		{"list --limit 1001", "not between 1 and 1000"},
+		{"list --limit many", "invalid argument"},
+		{"list --reason nonsense", `--reason: "nonsense" is none of max_retries_exceeded`},
+		{"list --reason dead_letter", "is none of"},
+		{"list --type=", "--type has an empty value"},
+		{"list --tag tenant", `--tag: "tenant" does not look like key=value`},
+		{"list --tag =x", "does not look like key=value"},
+		{"list --tag a=1 --tag a=2", `--tag: a cannot be both "1" and "2"`},
+		{"list --dead-after yesterday", `--dead-after: "yesterday" is neither a time`},
+		{"list --dead-before -2h", "neither a time"},
+		{"list --replayed=perhaps", "invalid argument"},
+		{"show", "name the job: temporal-deadletter show -w WORKFLOW_ID"},
+		{"show -w", "flag needs an argument"},
+		{"show a b", "show takes one workflow id, not 2"},
+		{"show a -w b", `both "b" and "a" are given`},
+		{"replay", "name the job: temporal-deadletter replay -w WORKFLOW_ID"},
+		{"purge", "say what to purge"},
+		{"purge --yes", "say what to purge"},
+		{"purge --type= --reason timeout --yes", "--type has an empty value"},
+		{"purge -w a --all --yes", "either -w or a filter, not both"},
+		{"purge -w a --reason timeout --yes", "either -w or a filter, not both"},
+		{"purge -r run --all --yes", "pass -w too"},
+		{"purge --all --limit 0 --yes", "--limit: 0 is not a positive number"},
+		{"purge a --yes", "takes no argument"},
+		{"purge --all", "there is no terminal to ask on: pass --yes"},
+		{"purge -w a", "there is no terminal to ask on: pass --yes"},
+		{"dev -o json", "dev is for people"},
+		{"dev --ui-port 99999", "99999 is no port"},
+		{"list --profile nowhere", "profile nowhere"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			r := call(t, noEnv, strings.NewReader("y\n"), strings.Fields(test.args)...)
+			require.Equal(t, exitUsage, r.code, r.errw)
+			require.Empty(t, r.out)
+			require.Contains(t, r.errw, test.says)
+			require.True(t, strings.HasPrefix(r.errw, "temporal-deadletter: "), r.errw)
+			require.Equal(t, 1, strings.Count(r.errw, "\n"), "one line: %s", r.errw)
+		})
+	}
+}
+
+// TestNoDatabaseNamed proves that a missing database is a matter of the command
+// line, which says how to name one.
+func TestNoDatabaseNamed(t *testing.T) {
+	t.Parallel()
+	environ := slices.DeleteFunc(slices.Clone(noEnv), func(s string) bool { return strings.HasPrefix(s, "DEADLETTER_") })
+	for _, verb := range []string{"list", "stats", "migrate"} {
+		r := call(t, environ, nil, verb)
+		require.Equal(t, exitUsage, r.code)
+		require.Equal(t, "temporal-deadletter: no database is named: pass --database-url or set DEADLETTER_DATABASE_URL (or DATABASE_URL)\n", r.errw)
+	}
+}
+
+// TestHelp proves that the help of every verb works without a server and shows
+// an example.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	root := (&cli{out: new(bytes.Buffer), errw: new(bytes.Buffer), output: outputText}).rootCommand()
+	for _, verb := range root.Commands() {
+		if !verb.IsAvailableCommand() {
+			continue
+		}
+		r := call(t, noEnv, nil, verb.Name(), "--help")
+		require.Zero(t, r.code)
+		require.Contains(t, r.out, "Examples:\n  temporal-deadletter "+verb.Name())
+	}
+}
+
+// TestVersion proves that the version needs no server, in each form.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	require.Regexp(t, `^temporal-deadletter \S+ \(go1\..+\)\n$`, call(t, noEnv, nil, "version").out)
+	require.Regexp(t, `^\{"version":".+","go":"go1\..+"\}\n$`, call(t, noEnv, nil, "version", "-o", "jsonl").out)
+}
+
+// TestServersDown proves that an unreachable server exits 1 with one line that
+// names it and the setting to mend, and never the password.
+func TestServersDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	noPostgres := append(slices.Clone(b.environ), noEnv[2])
+	noTemporal := append(slices.Clone(b.environ), noEnv[1])
+	noNamespace := append(slices.Clone(b.environ), "TEMPORAL_NAMESPACE=nobodys")
+	for _, test := range []struct {
+		name    string
+		environ []string
+		args    string
+		says    []string
+	}{
+		{"list", noPostgres, "list", []string{"cannot use Postgres at 127.0.0.1:1/jobs", "--database-url or DEADLETTER_DATABASE_URL"}},
+		{"show", noPostgres, "show -w a", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
+		{"purge", noPostgres, "purge --all --yes", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
+		{"migrate", noPostgres, "migrate", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
+		{"bad URL", b.environ, "list --database-url postgres://somebody:geheim@%zz", []string{"the database URL is not valid"}},
+		{"stats", noTemporal, "stats", []string{"cannot reach Temporal at 127.0.0.1:1", "--address or TEMPORAL_ADDRESS"}},
+		{"show without Temporal", noTemporal, "show -w a", []string{"cannot reach Temporal at 127.0.0.1:1"}},
+		{"replay", noTemporal, "replay -w a", []string{"cannot reach Temporal at 127.0.0.1:1"}},
+		{"namespace", noNamespace, "stats", []string{`namespace "nobodys" is not on the Temporal server`, "--namespace"}},
+		{"schema", b.environ, "list --schema nobodys", []string{`schema "nobodys" is not set up`, "run `temporal-deadletter migrate`"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := call(t, test.environ, nil, strings.Fields(test.args)...)
+			require.Equal(t, exitFailed, r.code, r.errw)
+			require.Empty(t, r.out)
+			for _, text := range test.says {
+				require.Contains(t, r.errw, text)
+			}
+			require.Equal(t, 1, strings.Count(r.errw, "\n"), "one line: %s", r.errw)
+			require.NotContains(t, r.errw, "geheim")
+		})
+	}
+}
+
+// TestMigrate proves that migrate makes what the other verbs miss, and may be run
+// again.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	require.Equal(t, exitFailed, b.call("list", "--schema", "other").code)
+	for range 2 {
+		require.Regexp(t, `^Schema other of 127\.0\.0\.1:\d+/deadletter_test_\w+ is up to date\.\n$`, b.succeed("migrate", "--schema", "other"))
+	}
+	require.Equal(t, "No dead letters match.\n", b.succeed("list", "--schema", "other"))
+}

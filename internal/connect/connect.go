@@ -1,0 +1,191 @@
+// Package connect finds out from the environment, a Temporal profile and flags
+// which servers a process uses, and connects to them. The CLI, the reference
+// worker and the starter share it.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/log"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// The environment's names, beside the TEMPORAL_ ones of the SDK's envconfig.
+const (
+	databaseEnv         = "DEADLETTER_DATABASE_URL"
+	fallbackDatabaseEnv = "DATABASE_URL"
+	schemaEnv           = "DEADLETTER_SCHEMA"
+	taskQueueEnv        = "DEADLETTER_TASK_QUEUE"
+	addressEnv          = "TEMPORAL_ADDRESS"
+)
+
+// ErrNoDatabase is returned when nothing names the database.
+var ErrNoDatabase = errors.New("no database is named: pass --database-url or set " + databaseEnv + " (or " + fallbackDatabaseEnv + ")")
+
+// Overrides come from flags. An empty field overrides nothing.
+type Overrides struct {
+	Address     string // of Temporal, host:port
+	Namespace   string
+	Profile     string // of Temporal's configuration file
+	DatabaseURL string
+	Schema      string
+	TaskQueue   string // of the dead-letter activities
+}
+
+// Config says which servers to use.
+type Config struct {
+	// Temporal has HostPort and Namespace set. Add a Logger and Plugins as needed.
+	Temporal client.Options
+	// DatabaseURL is empty when nothing names one.
+	DatabaseURL string
+	// Schema and TaskQueue have their defaults when nothing names others.
+	Schema    string
+	TaskQueue string
+
+	// TemporalNamed and DatabaseNamed say that this very program was told which
+	// server to use: by a flag, by TEMPORAL_ADDRESS or by DEADLETTER_DATABASE_URL,
+	// rather than by the default profile or by DATABASE_URL.
+	TemporalNamed bool
+	DatabaseNamed bool
+}
+
+// Load reads the settings: overrides win over environ (as of os.Environ), which
+// wins over the profile. It connects to nothing.
+func Load(environ []string, overrides Overrides) (*Config, error) {
+	env := environment(environ)
+	temporal, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{
+		ConfigFileProfile: overrides.Profile,
+		EnvLookup:         env,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the Temporal settings (profile, %s and the like): %w", addressEnv, err)
+	}
+	temporal.HostPort = first(overrides.Address, temporal.HostPort, client.DefaultHostPort)
+	temporal.Namespace = first(overrides.Namespace, temporal.Namespace, client.DefaultNamespace)
+	return &Config{
+		Temporal:      temporal,
+		DatabaseURL:   first(overrides.DatabaseURL, env.get(databaseEnv), env.get(fallbackDatabaseEnv)),
+		Schema:        first(overrides.Schema, env.get(schemaEnv), dlqstore.DefaultSchema),
+		TaskQueue:     first(overrides.TaskQueue, env.get(taskQueueEnv), job.DefaultTaskQueue),
+		TemporalNamed: first(overrides.Address, overrides.Profile, env.get(addressEnv)) != "",
+		DatabaseNamed: first(overrides.DatabaseURL, env.get(databaseEnv)) != "",
+	}, nil
+}
+
+func first(values ...string) string {
+	for _, value := range values {
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// dialTimeout bounds the first contact with a server, so that one which swallows
+// packets is reported and not waited for.
+const dialTimeout = 15 * time.Second
+
+// Dial connects to Temporal and returns when the namespace answers. The caller
+// closes the client.
+func (c *Config) Dial(ctx context.Context, logger log.Logger, plugins ...client.Plugin) (client.Client, error) {
+	options := c.Temporal
+	options.Logger = logger
+	options.Plugins = append(slices.Clone(options.Plugins), plugins...)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	connected, err := client.DialContext(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach Temporal at %s: see that it runs and that --address or %s names it: %w", options.HostPort, addressEnv, err)
+	}
+	if err := c.checkNamespace(ctx, connected); err != nil {
+		connected.Close()
+		return nil, err
+	}
+	return connected, nil
+}
+
+// checkNamespace names the fault that the SDK's own calls report late or in
+// other words. Any other answer is left to the call that follows: a user may be
+// forbidden to describe the namespace.
+func (c *Config) checkNamespace(ctx context.Context, connected client.Client) error {
+	_, err := connected.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: c.Temporal.Namespace})
+	if unknown := (*serviceerror.NamespaceNotFound)(nil); errors.As(err, &unknown) {
+		return fmt.Errorf("namespace %q is not on the Temporal server at %s: pass another with --namespace", c.Temporal.Namespace, c.Temporal.HostPort)
+	}
+	return nil
+}
+
+// OpenStore opens the dead letters. The caller closes the store.
+func (c *Config) OpenStore(ctx context.Context) (*dlqstore.Store, error) {
+	if c.DatabaseURL == "" {
+		return nil, ErrNoDatabase
+	}
+	store, err := dlqstore.Open(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
+	return store, c.explain(err)
+}
+
+// Migrate creates or upgrades the schema.
+func (c *Config) Migrate(ctx context.Context) error {
+	if c.DatabaseURL == "" {
+		return ErrNoDatabase
+	}
+	return c.explain(dlqstore.Migrate(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema)))
+}
+
+func (c *Config) explain(err error) error {
+	if errors.Is(err, dlqstore.ErrUnavailable) {
+		return fmt.Errorf("cannot use Postgres at %s: see that it runs and that --database-url or %s names it: %w", c.Database(), databaseEnv, err)
+	}
+	return err
+}
+
+// Database says which database is meant, as host:port/name, without user and
+// password.
+func (c *Config) Database() string {
+	parsed, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return "an unknown database"
+	}
+	server := parsed.ConnConfig.Host // a folder when it is a socket's
+	if !strings.HasPrefix(server, "/") {
+		server = net.JoinHostPort(server, strconv.Itoa(int(parsed.ConnConfig.Port)))
+	}
+	return server + "/" + parsed.ConnConfig.Database
+}
+
+// environment is what envconfig and we look variables up in.
+type environment []string
+
+var _ envconfig.EnvLookup = environment(nil)
+
+// Environ returns all of it.
+func (e environment) Environ() []string { return e }
+
+// LookupEnv returns the last setting of the name, which is the one that counts.
+func (e environment) LookupEnv(name string) (string, bool) {
+	for _, setting := range slices.Backward(e) {
+		if value, ok := strings.CutPrefix(setting, name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+func (e environment) get(name string) string {
+	value, _ := e.LookupEnv(name)
+	return value
+}

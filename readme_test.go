@@ -1,0 +1,85 @@
+package deadletter_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fenced returns the blocks of the README in one language.
+func fenced(t *testing.T, language string) []string {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(readme, -1) {
+		blocks = append(blocks, string(match[1]))
+	}
+	return blocks
+}
+
+// particulars are what differs between two runs of the demo.
+var particulars = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ|127\.0\.0\.1:\d+|\([0-9.]+m?s, from [^)]*\)|-replay-[a-z2-7]{12}`)
+
+// TestReadmeDemo runs the README's first command and proves that its output is the
+// one shown, in every line that does not depend on the time or the machine.
+func TestReadmeDemo(t *testing.T) {
+	t.Parallel()
+	command := strings.Fields(fenced(t, "sh")[0])
+	require.Equal(t, []string{"go", "run", "./cmd/temporal-deadletter", "dev"}, command)
+	demo := exec.CommandContext(t.Context(), command[0], append(command[1:], "--once")...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "TEMPORAL_") || strings.HasPrefix(variable, "TEMPORAL_CLI_PATH=") {
+			demo.Env = append(demo.Env, variable)
+		}
+	}
+	out, err := demo.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	// Shown whole, up to where the command stays up.
+	shown, _, found := strings.Cut(fenced(t, "text")[0], "All of it stays up")
+	require.True(t, found)
+	require.Equal(t, comparable(shown), comparable(string(out)))
+}
+
+// comparable returns the lines without particulars, in an order of their own:
+// servers become ready, and jobs die, in any.
+func comparable(output string) []string {
+	var lines []string
+	for line := range strings.Lines(particulars.ReplaceAllString(output, "…")) {
+		line = strings.Join(strings.Fields(line), " ")
+		// Building the dev server is told of while it lasts.
+		if line != "" && !strings.HasPrefix(line, "devstack: ") {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestReadmeWiring proves that the README's Go program compiles as it stands.
+func TestReadmeWiring(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "wiring.go")
+	block := fenced(t, "go")[0]
+	require.Contains(t, block, "package main")
+	require.NoError(t, os.WriteFile(program, []byte(block+"\nfunc main() { _ = run }\n"), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "vet", program).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestReadmeTestCommand proves that CI runs the README's test command, which must
+// be the first line that begins with "go test".
+func TestReadmeTestCommand(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "go test -timeout 40m ./...\n", fenced(t, "sh")[1])
+	ci, err := os.ReadFile(filepath.Join(".ci", "run"))
+	require.NoError(t, err)
+	require.Contains(t, string(ci), `sed -n 's/^\(go test .*\)$/\1/p' README.md | head -n 1`)
+}
