@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"github.com/deadletter-dev/deadletter/activities"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
 
@@ -18,4 +19,13 @@ type Options struct {
 	// the legacy row, mark the order failed. Its error undoes the whole move, which
 	// is then tried again, without limit. It needs a Store.
 	MoveTx dlqstore.Hook
+	// NoOperator keeps this process from starting the operator workflow. By default
+	// a worker of the dead-letter queue starts it where it is not running.
+	NoOperator bool
+	// CircuitBreaker stops the calls of handlers that keep failing. The zero value
+	// has none. A refusal costs the job no attempt and waits circuit_breaker_delay.
+	CircuitBreaker CircuitBreaker
 }
+
+// CircuitBreaker says when a worker stops calling the handlers of a job type.
+type CircuitBreaker = activities.CircuitBreaker

@@ -10,5 +10,6 @@ var statements = []string{
 	selectList, selectCount,
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
+	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	purgeOne, purgeVictims, purgeSelected,
 }
