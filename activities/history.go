@@ -71,7 +71,7 @@ func (t *trail) note(event *historypb.HistoryEvent, scheduledID int64) {
 		t.start = event
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
 		name := event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName()
-		if event.GetEventId() == scheduledID || scheduledID == 0 && !isOurs(name) {
+		if event.GetEventId() == scheduledID || scheduledID == 0 && !job.IsOwnActivity(name) {
 			t.scheduled, t.started, t.closed = event, nil, nil
 		}
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED:
