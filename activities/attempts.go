@@ -83,12 +83,22 @@ func knownAttempts(in job.MoveInput, t *trail, dl *dlqstore.DeadLetter) []dlqsto
 	case in.Attempts != nil:
 		dl.Attempts = in.Attempts
 	}
+	if dl.Attempts != nil {
+		for n := max(1, *dl.Attempts-maxGaps); n <= *dl.Attempts; n++ {
+			if _, told := known[n]; !told {
+				known[n] = dlqstore.Attempt{Attempt: n, ErrorMessage: notRecorded}
+			}
+		}
+	}
 	attempts := make([]dlqstore.Attempt, 0, len(known))
 	for _, n := range slices.Sorted(maps.Keys(known)) {
 		attempts = append(attempts, known[n])
 	}
 	return attempts
 }
+
+// notRecorded is the message of an attempt of which nothing tells but its number.
+const notRecorded = "not recorded: it timed out, its worker was lost, or its worker runs without the plugin"
 
 func fromRecord(record job.AttemptRecord) dlqstore.Attempt {
 	return dlqstore.Attempt{

@@ -64,7 +64,7 @@ func (a *attempt) withGaps() []job.AttemptRecord {
 	}
 	// More of them than a log holds would only push each other out.
 	for n := max(next, a.number()-maxGaps); n < a.number(); n++ {
-		log = job.AddRecord(log, job.AttemptRecord{Attempt: n, Message: "no report: it timed out, or its worker was lost"})
+		log = job.AddRecord(log, job.AttemptRecord{Attempt: n, Message: notRecorded})
 	}
 	return log
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
@@ -25,6 +26,7 @@ import (
 const (
 	roleEnv    = "DEADLETTER_TEST_ROLE"
 	roleDLQ    = "dlq"    // a worker of the dead-letter queue
+	roleJobs   = "jobs"   // a worker whose handler "Kill" kills it
 	roleReplay = "replay" // replays the dead letter DEADLETTER_TEST_WORKFLOW
 )
 
@@ -81,6 +83,24 @@ func play(role string) error {
 		options.ConnectionOptions.DialOptions = afterCall(after, die)
 	} else {
 		options.ConnectionOptions.DialOptions = beforeCall(killAt, die)
+	}
+	if role == roleJobs {
+		plugin, err := deadletter.NewPlugin(deadletter.Options{})
+		if err != nil {
+			return err
+		}
+		options.Plugins = []client.Plugin{plugin}
+		c, err := client.Dial(options)
+		if err != nil {
+			return err
+		}
+		jobs := worker.New(c, "jobs", worker.Options{})
+		jobs.RegisterActivityWithOptions(func(ctx context.Context) error {
+			// Beat once, so that the server has seen the attempt alive.
+			activity.RecordHeartbeat(ctx, "alive")
+			return die()
+		}, activity.RegisterOptions{Name: "Kill"})
+		return jobs.Run(nil)
 	}
 	if role == roleReplay {
 		c, err := client.Dial(options)

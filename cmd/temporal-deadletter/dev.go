@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
@@ -29,7 +30,8 @@ func (c *cli) devCommand() *cobra.Command {
 			"--address (or TEMPORAL_ADDRESS) and --database-url (or DEADLETTER_DATABASE_URL) use servers\n" +
 			"that run already. There the closed workflows and the dead letters of the demo stay, on a\n" +
 			"task queue that starts with demo-. On a Temporal that is named, dev takes no other job's dead\n" +
-			"letters: it has a dead-letter queue of its own, unless --task-queue names one.",
+			"letters: it has a dead-letter queue of its own, unless --task-queue names one. With only a\n" +
+			"database named, its dead letters are in a namespace of their own, unless --namespace names one.",
 		Example: "  " + name + " dev\n" +
 			"  " + name + " dev --once          # for scripts: exit 0 if every step went as expected\n" +
 			"  " + name + " dev --address 127.0.0.1:7233 --database-url postgres://postgres@127.0.0.1/postgres",
@@ -171,6 +173,11 @@ func (c *cli) startServers(ctx context.Context, config *connect.Config, uiPort i
 		config.DatabaseURL = s.postgres.URL
 	}
 	if !config.TemporalNamed {
+		if config.DatabaseNamed && c.overrides.Namespace == "" {
+			// A namespace of real jobs may have replays in the database that wait for
+			// their start. They must not start on a Temporal that goes away.
+			config.Temporal.Namespace = demo.TaskQueue + "-" + uuid.NewString()[:8]
+		}
 		s.temporal, err = devstack.StartTemporal(ctx, devstack.TemporalOptions{
 			Log: log, Namespace: config.Temporal.Namespace, UI: true, UIPort: uiPort,
 		})

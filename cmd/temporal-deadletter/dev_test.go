@@ -246,6 +246,28 @@ func TestDevOnGivenServers(t *testing.T) {
 	}, 20*time.Second, 100*time.Millisecond)
 }
 
+// TestDevOnGivenDatabase proves that dev with a Temporal of its own leaves the
+// replays alone that wait in a given database: they would start there, and vanish.
+func TestDevOnGivenDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	key := b.move("interrupted")
+	_, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: key, RequestID: "ticket-1", Actor: "oncall"})
+	require.NoError(t, err)
+	_, err = b.store.Pool().Exec(t.Context(), `update deadletter.replays set requested_at = now() - interval '1 minute'`)
+	require.NoError(t, err)
+	r := call(t, []string{noEnv[0], "TEMPORAL_NAMESPACE=default", "DEADLETTER_DATABASE_URL=" + b.url}, nil, "dev", "--once")
+	require.Zero(t, r.code, r.errw)
+	require.Regexp(t, `^Using Postgres at .*\nStarting servers`, r.out)
+	replays, err := b.store.Replays(t.Context(), key)
+	require.NoError(t, err)
+	require.Len(t, replays, 1)
+	require.Nil(t, replays[0].NewRunID)
+	left, err := b.store.CountDeadLetters(t.Context(), "default")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, left, "the demo's are not among those of real jobs")
+}
+
 // TestDevNamesTheStep proves that a demo that goes wrong exits 1 and names the
 // step: here each dead letter is stored with a wrong reason.
 func TestDevNamesTheStep(t *testing.T) {
