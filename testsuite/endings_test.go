@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -68,12 +70,12 @@ func TestEndings(t *testing.T) {
 		},
 		{
 			"next wait passes the age",
-			deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 5, BaseDelay: time.Hour, MaxJobAge: 30 * time.Second}},
+			deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 5, BaseDelay: time.Hour, MaxJobAge: 10 * time.Minute}},
 			job.ReasonRetryLifetimeExpired, &one, "boom",
 		},
 		{
 			"age runs out during an attempt",
-			deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 3, MaxJobAge: 8 * time.Second}},
+			deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 3, MaxJobAge: 30 * time.Second}},
 			job.ReasonRetryLifetimeExpired, &one, "ScheduleToClose",
 		},
 		{
@@ -121,11 +123,11 @@ func TestEndings(t *testing.T) {
 func TestNeverStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	policy := deadletter.Policy{MaxJobAge: 8 * time.Second}
+	policy := deadletter.Policy{MaxJobAge: 20 * time.Second}
 	late := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy})
-	delayed := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy, StartDelay: 9 * time.Second})
+	delayed := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy, StartDelay: 21 * time.Second})
 	bare, err := w.client.ExecuteWorkflow(t.Context(),
-		client.StartWorkflowOptions{TaskQueue: w.queue, StartDelay: 9 * time.Second},
+		client.StartWorkflowOptions{TaskQueue: w.queue, StartDelay: 21 * time.Second},
 		deadletter.WorkflowType, job.Options{Type: "Fine", Policy: policy})
 	require.NoError(t, err)
 	started := time.Now()
@@ -162,8 +164,8 @@ func TestCancelled(t *testing.T) {
 		},
 	})
 	w.startDLQ(nil)
-	slow := deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour, HeartbeatTimeout: 2 * time.Second}
-	deaf := deadletter.Policy{MaxAttempts: 3, HeartbeatTimeout: -1, AttemptTimeout: 20 * time.Second}
+	slow := deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour, HeartbeatTimeout: 20 * time.Second}
+	deaf := deadletter.Policy{MaxAttempts: 3, HeartbeatTimeout: -1, AttemptTimeout: 10 * time.Minute}
 
 	cases := []struct {
 		name     string
@@ -212,10 +214,26 @@ func TestCancelled(t *testing.T) {
 func (w *world) atMost(t *testing.T, limit int, run client.WorkflowRun) {
 	t.Helper()
 	var types []string
-	for _, event := range w.history(run) {
+	for _, event := range settled(w.history(run)) {
 		types = append(types, event.GetEventType().String())
 	}
 	require.LessOrEqual(t, len(types), limit, "%v", types)
+}
+
+// settled leaves out what a starved machine adds to a history: workflow tasks that
+// timed out, with their scheduling and start.
+func settled(events []*historypb.HistoryEvent) []*historypb.HistoryEvent {
+	var kept []*historypb.HistoryEvent
+	for _, event := range events {
+		kept = append(kept, event)
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT {
+			timedOut := event.GetWorkflowTaskTimedOutEventAttributes()
+			kept = slices.DeleteFunc(kept, func(e *historypb.HistoryEvent) bool {
+				return e == event || e.GetEventId() == timedOut.GetScheduledEventId() || e.GetEventId() == timedOut.GetStartedEventId()
+			})
+		}
+	}
+	return kept
 }
 
 func ptr[V any](v V) *V { return &v }

@@ -47,7 +47,7 @@ func TestSuccess(t *testing.T) {
 		require.NoError(t, w.wait(run, nil))
 		require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, w.status(run))
 
-		events := w.history(run)
+		events := settled(w.history(run))
 		require.Len(t, events, 11, jobType)
 		handlerResult := events[6].GetActivityTaskCompletedEventAttributes().GetResult()
 		jobResult := events[10].GetWorkflowExecutionCompletedEventAttributes().GetResult()
@@ -88,7 +88,7 @@ func TestMaxRetriesExceeded(t *testing.T) {
 	require.Equal(t, job.ReasonMaxRetriesExceeded, details.Reason)
 	require.Equal(t, 3, *details.Attempts)
 	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, w.status(run))
-	events := w.history(run)
+	events := settled(w.history(run))
 	require.LessOrEqual(t, len(events), 17)
 	closing := events[len(events)-1].GetWorkflowExecutionFailedEventAttributes().GetFailure().GetApplicationFailureInfo()
 	require.Equal(t, "deadletter.DeadLettered", closing.GetType())

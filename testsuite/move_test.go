@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -57,7 +58,7 @@ func (w *world) movedOnce(run client.WorkflowRun) {
 }
 
 // TestCompletionLost proves the same for a completion that is lost on its way,
-// eight times over.
+// three times over.
 func TestCompletionLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,7 +116,7 @@ func TestFaultInsideMove(t *testing.T) {
 
 			require.Eventually(t, func() bool { return w.pendingMove(run).GetAttempt() >= 3 }, patience, 20*time.Millisecond)
 			require.Contains(t, w.pendingMove(run).GetLastFailure().GetMessage(), "injected")
-			length := len(w.history(run))
+			length := len(settled(w.history(run)))
 			for _, table := range []string{"events", "dead_letters", "attempts"} {
 				require.Zero(t, w.rows(db, table), table)
 			}
@@ -127,7 +128,7 @@ func TestFaultInsideMove(t *testing.T) {
 			}
 			require.ErrorContains(t, w.wait(run, nil), "dead-lettered")
 			w.movedOnce(run)
-			require.Len(t, w.history(run), length+6, "the fault cost history events")
+			require.Len(t, settled(w.history(run)), length+6, "the fault cost history events")
 		})
 	}
 }
@@ -209,14 +210,14 @@ func TestMoveTx(t *testing.T) {
 	_, err := db.Exec(t.Context(), `create table legacy_jobs (id text primary key)`)
 	require.NoError(t, err)
 	w.startJobs(handlers{"Fail": fail})
-	var calls atomic.Int32
+	var tried sync.Map
 	w.startDLQ(func(ctx context.Context, tx pgx.Tx, dl *dlqstore.DeadLetter) error {
 		// Not qualified: the hook's statements run under the caller's search path.
 		if _, err := tx.Exec(ctx, `delete from legacy_jobs where id = $1`, dl.WorkflowID); err != nil {
 			return err
 		}
-		if calls.Add(1)%2 == 1 {
-			return errors.New("every other call fails")
+		if _, again := tried.LoadOrStore(dl.WorkflowID, true); !again {
+			return errors.New("each job's first call fails")
 		}
 		return nil
 	})
@@ -257,7 +258,7 @@ func TestWorkerRestarts(t *testing.T) {
 		return i, nil
 	}}
 	policy := quick(attempts)
-	policy.HeartbeatTimeout, policy.RetryZombies = 5*time.Second, true
+	policy.HeartbeatTimeout, policy.RetryZombies = 10*time.Second, true
 
 	stopJobs, stopDLQ := w.startJobs(h), w.startDLQ(nil)
 	runs := make([]client.WorkflowRun, jobs)
@@ -277,7 +278,9 @@ func TestWorkerRestarts(t *testing.T) {
 			require.EqualValues(t, 1, calls[i].Load(), "job %d ran twice", i)
 			continue
 		}
-		require.ErrorContains(t, err, "dead-lettered: max_retries_exceeded after 4 attempts")
+		// Its last attempt may have been a lost one; then it is a zombie.
+		require.ErrorContains(t, err, "dead-lettered: ")
+		require.ErrorContains(t, err, "after 4 attempts")
 		require.Equal(t, []string{dlqstore.VerbMove}, w.verbs(w.key(run)))
 		require.LessOrEqual(t, calls[i].Load(), int32(attempts))
 	}

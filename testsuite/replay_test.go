@@ -341,7 +341,7 @@ func (w *world) update(in job.ReplayInput) client.WorkflowUpdateHandle {
 }
 
 // TestOperatorHistory proves that the operator workflow bounds its own history,
-// loses no request on the way to its next run, and comes back when it is ended.
+// and loses no request on the way to its next run.
 func TestOperatorHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -63,10 +65,14 @@ func newNamespace(t *testing.T, address string) string {
 	defer c.Close()
 	name := "t-" + strings.ToLower(t.Name()[:min(len(t.Name()), 40)])
 	name = strings.NewReplacer("/", "-", "#", "-", "_", "-").Replace(name) + "-" + uuid.NewString()[:8]
-	require.NoError(t, c.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
-		Namespace:                        name,
-		WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-	}))
+	require.Eventually(t, func() bool {
+		err := c.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
+			Namespace:                        name,
+			WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+		})
+		var exists *serviceerror.NamespaceAlreadyExists
+		return err == nil || errors.As(err, &exists)
+	}, patience, 50*time.Millisecond, "the namespace cannot be registered")
 	require.Eventually(t, func() bool {
 		probe, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet()})
 		if err != nil {
