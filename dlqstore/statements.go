@@ -10,5 +10,6 @@ var statements = []string{
 	selectList, selectCount,
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
+	selectUnmoved, selectSweep, advanceSweep,
 	purgeOne, purgeVictims, purgeSelected,
 }
