@@ -16,7 +16,8 @@ type SweepState struct {
 	PageToken []byte `json:"page_token,omitempty"`
 	Done      bool   `json:"done"`
 
-	// Moved counts the dead letters that were written.
+	// Moved counts the dead letters that were written, without those of an activity
+	// that was killed.
 	Moved int `json:"moved"`
 	// Left counts the jobs that could not be written; the next sweep tries again.
 	Left int `json:"left"`

@@ -486,6 +486,44 @@ func TestSweepWatermarkHolds(t *testing.T) {
 	require.WithinDuration(t, mended.Until, w.watermark(), time.Microsecond)
 }
 
+// TestSweepLooksBack proves that a job which became visible only minutes after it
+// closed, when the watermark had passed it, is found all the same.
+func TestSweepLooksBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startDLQ(nil)
+	run := w.enqueue(deadletter.Job{Type: "Any"})
+	w.terminate(run, "")
+	w.visible(1)
+	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, time.Now().Add(4*time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, 1, w.sweep().Moved)
+	w.dead(run)
+	require.Equal(t, passed, w.watermark(), "the watermark went back")
+}
+
+// TestSweepWaits proves that a sweep waits for a store that is away, instead of
+// leaving one job after the other.
+func TestSweepWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var tries atomic.Int32
+	w.startDLQ(func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error {
+		if tries.Add(1) <= 3 {
+			return fmt.Errorf("as if: %w", dlqstore.ErrUnavailable)
+		}
+		return nil
+	})
+	for range 6 {
+		w.terminate(w.enqueue(deadletter.Job{Type: "Any"}), "")
+	}
+	w.visible(6)
+	state := w.sweep()
+	require.Zero(t, state.Left)
+	require.EqualValues(t, 6, w.count())
+	require.WithinDuration(t, state.Until, w.watermark(), time.Microsecond)
+}
+
 // TestSweepPages proves that a sweep over more than one page of the server's list
 // misses none, and costs a constant number of history events.
 func TestSweepPages(t *testing.T) {
