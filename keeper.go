@@ -96,7 +96,7 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 	defer ticker.Stop()
 	var operatorSeen time.Time
 	for {
-		if time.Since(operatorSeen) >= operatorInterval {
+		if !k.plugin.options.NoOperator && time.Since(operatorSeen) >= operatorInterval {
 			if err := k.ensureOperator(c); err == nil {
 				operatorSeen = time.Now()
 			} else if k.ctx.Err() == nil {

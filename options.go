@@ -3,6 +3,7 @@ package deadletter
 import (
 	"time"
 
+	"github.com/deadletter-dev/deadletter/activities"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
 
@@ -27,4 +28,13 @@ type Options struct {
 	// than a second is refused. Negative means off: no schedule is made, and one that
 	// is there is left alone.
 	SweepInterval time.Duration
+	// NoOperator keeps this process from starting the operator workflow. By default
+	// a worker of the dead-letter queue starts it where it is not running.
+	NoOperator bool
+	// CircuitBreaker stops the calls of handlers that keep failing. The zero value
+	// has none. A refusal costs the job no attempt and waits circuit_breaker_delay.
+	CircuitBreaker CircuitBreaker
 }
+
+// CircuitBreaker says when a worker stops calling the handlers of a job type.
+type CircuitBreaker = activities.CircuitBreaker

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -43,7 +44,8 @@ type (
 type Plugin struct {
 	clientBase
 	workerBase
-	options Options
+	options  Options
+	breakers *activities.Breakers
 
 	mu sync.Mutex
 	// configured has the workers that are made and not yet started; true for one on
@@ -76,6 +78,7 @@ func NewPlugin(options Options) (*Plugin, error) {
 	}
 	return &Plugin{
 		options:    options,
+		breakers:   activities.NewBreakers(options.CircuitBreaker),
 		configured: map[string]bool{},
 		replayers:  map[string]bool{},
 		keepers:    map[string]*keeper{},
@@ -121,8 +124,41 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 	if o.WorkerOptions.MaxHeartbeatThrottleInterval == 0 {
 		o.WorkerOptions.MaxHeartbeatThrottleInterval = DefaultMaxHeartbeatThrottleInterval
 	}
-	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors, activities.NewInterceptor())
+	identity := o.WorkerOptions.Identity
+	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors,
+		workflows.NewInterceptor(),
+		activities.NewInterceptor(activities.InterceptorOptions{
+			// The handler needs some of the time to return and be reported.
+			StopGrace:     o.WorkerOptions.WorkerStopTimeout / 2,
+			PlainFailures: p.plainFailures,
+			Identity: func() string {
+				if identity != "" {
+					return identity
+				}
+				return p.clientIdentity()
+			},
+			Breakers: p.breakers,
+		}))
 	return nil
+}
+
+func (p *Plugin) plainFailures() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clientOptions == nil {
+		return false
+	}
+	own := p.clientOptions.FailureConverter
+	return own == nil || own == temporal.GetDefaultFailureConverter()
+}
+
+func (p *Plugin) clientIdentity() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clientOptions == nil {
+		return ""
+	}
+	return p.clientOptions.Identity
 }
 
 // StartWorker is called by the SDK. It registers what the worker serves.

@@ -143,7 +143,7 @@ func TestWorkerDefaults(t *testing.T) {
 	require.NoError(t, plugin.ConfigureWorker(t.Context(), configure))
 	require.NoError(t, plugin.ConfigureWorker(t.Context(), configure))
 	require.Equal(t, deadletter.DefaultWorkerStopTimeout, options.WorkerStopTimeout)
-	require.Len(t, options.Interceptors, 1)
+	require.Len(t, options.Interceptors, 2, "the interceptors are doubled")
 	kept := worker.Options{WorkerStopTimeout: time.Second, MaxHeartbeatThrottleInterval: time.Minute}
 	configure.WorkerInstanceKey, configure.WorkerOptions = "other", &kept
 	require.NoError(t, plugin.ConfigureWorker(t.Context(), configure))

@@ -41,6 +41,7 @@ func (a *Activities) Register(r Registry) {
 		job.MoveActivityType:      a.Move,
 		job.ReplayActivityType:    a.Replay,
 		job.PurgeActivityType:     a.Purge,
+		job.SettleActivityType:    a.Settle,
 		job.SweepPageActivityType: a.SweepPage,
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -50,4 +51,5 @@ func (a *Activities) Register(r Registry) {
 // RegisterForJobs registers what a worker that runs jobs needs.
 func RegisterForJobs(r Registry) {
 	r.RegisterActivityWithOptions(StartDelay, activity.RegisterOptions{Name: job.StartDelayActivityType})
+	r.RegisterActivityWithOptions(Attempt, activity.RegisterOptions{Name: job.AttemptActivityType})
 }

@@ -3,13 +3,12 @@ package activities
 import (
 	"encoding/json"
 	"fmt"
-	"time"
+	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
@@ -30,6 +29,9 @@ func certify(in job.MoveInput, t *trail) (*dlqstore.DeadLetter, []dlqstore.Attem
 		EnqueuedAt:        timeOf(t.start.GetEventTime()),
 		Generation:        in.Lineage.Generation,
 	}
+	if !in.Created.IsZero() {
+		dl.EnqueuedAt = &in.Created // of the first run, when this one continues it
+	}
 	if in.Lineage.Generation > 0 {
 		dl.ReplayedFromWorkflowID = &in.Lineage.ReplayedFromWorkflowID
 		dl.ReplayedFromRunID = &in.Lineage.ReplayedFromRunID
@@ -44,8 +46,12 @@ func certify(in job.MoveInput, t *trail) (*dlqstore.DeadLetter, []dlqstore.Attem
 		return nil, nil, err
 	}
 	attempts := knownAttempts(in, t, dl)
-	keepAttemptTimes(dl, in, t)
+	keepAttemptTimes(dl, attempts, t)
 	dl.Fingerprint = fingerprint(dl)
+	// After the fingerprint: it has the particulars of this one job.
+	if in.Note != "" {
+		dl.ErrorMessage = strings.TrimLeft(dl.ErrorMessage+"\n("+in.Note+")", "\n")
+	}
 	return dl, attempts, nil
 }
 
@@ -67,6 +73,9 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 			return fmt.Errorf("activities: encode options: %w", err)
 		}
 		dl.Options = options
+	} else if input := start.GetInput().GetPayloads(); len(input) > 0 {
+		// Refused, but perhaps not unreadable: what was sent says what is wrong.
+		dl.Options = elementJSON(input[0])
 	}
 	priority, err := json.Marshal(job.Priority{
 		PriorityKey:    start.GetPriority().GetPriorityKey(),
@@ -104,13 +113,9 @@ func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
 	case in.Fault != nil:
 		dl.ErrorType, dl.ErrorMessage = in.Fault.Type, in.Fault.Message
 	}
+	dl.LastHeartbeatDetails = t.checkpoint
 	if failure == nil {
 		return nil
-	}
-	if details := failure.GetTimeoutFailureInfo().GetLastHeartbeatDetails(); details != nil {
-		if err := marshalInto(&dl.LastHeartbeatDetails, details); err != nil {
-			return err
-		}
 	}
 	return marshalInto(&dl.Failure, boundFailure(failure))
 }
@@ -142,81 +147,4 @@ func marshalInto(target *[]byte, message proto.Message) error {
 	}
 	*target = data
 	return nil
-}
-
-// knownAttempts returns the attempts that the history tells of, and sets the
-// dead letter's count where it can be known.
-func knownAttempts(in job.MoveInput, t *trail, dl *dlqstore.DeadLetter) []dlqstore.Attempt {
-	started := t.started.GetActivityTaskStartedEventAttributes()
-	switch {
-	case started != nil:
-		last := dlqstore.Attempt{
-			Attempt:        in.Charged + int(started.GetAttempt()),
-			StartedAt:      timeOf(t.started.GetEventTime()),
-			EndedAt:        timeOf(t.closed.GetEventTime()),
-			WorkerIdentity: started.GetIdentity(),
-		}
-		fill(&last, t.failure())
-		dl.Attempts = &last.Attempt
-		dl.WorkerIdentity = last.WorkerIdentity
-		return withEarlier(last, started.GetLastFailure())
-	case t.pending != nil:
-		last := dlqstore.Attempt{
-			Attempt:        in.Charged + int(t.pending.GetAttempt()),
-			StartedAt:      timeOf(t.pending.GetLastStartedTime()),
-			WorkerIdentity: t.pending.GetLastWorkerIdentity(),
-		}
-		dl.Attempts = &last.Attempt
-		dl.WorkerIdentity = last.WorkerIdentity
-		return withEarlier(last, t.pending.GetLastFailure())
-	case in.Attempts != nil:
-		total := in.Charged + *in.Attempts
-		dl.Attempts = &total
-	}
-	return nil
-}
-
-// withEarlier adds the attempt before the last one, of which the server keeps
-// the failure but not the times.
-func withEarlier(last dlqstore.Attempt, failure *failurepb.Failure) []dlqstore.Attempt {
-	if failure == nil || last.Attempt < 2 {
-		return []dlqstore.Attempt{last}
-	}
-	earlier := dlqstore.Attempt{Attempt: last.Attempt - 1}
-	fill(&earlier, failure)
-	return []dlqstore.Attempt{earlier, last}
-}
-
-func fill(a *dlqstore.Attempt, failure *failurepb.Failure) {
-	if failure == nil {
-		return
-	}
-	d := describe(failure)
-	a.ErrorType, a.ErrorMessage, a.ErrorStack = d.kind, d.message, d.stack
-}
-
-// keepAttemptTimes sets when the first and the last attempt started. The history
-// keeps the start of the last attempt only; of an earlier first one it keeps
-// when the handler was put on its queue, which is the closest time there is.
-func keepAttemptTimes(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) {
-	if dl.Attempts == nil || *dl.Attempts == 0 {
-		return
-	}
-	dl.LastAttemptAt = timeOf(t.started.GetEventTime())
-	if t.pending != nil {
-		dl.LastAttemptAt = timeOf(t.pending.GetLastStartedTime())
-	}
-	if *dl.Attempts == 1 && in.Charged == 0 {
-		dl.FirstAttemptAt = dl.LastAttemptAt
-	} else {
-		dl.FirstAttemptAt = timeOf(t.scheduled.GetEventTime())
-	}
-}
-
-func timeOf(ts *timestamppb.Timestamp) *time.Time {
-	if ts == nil {
-		return nil
-	}
-	at := ts.AsTime()
-	return &at
 }

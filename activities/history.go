@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -30,6 +31,11 @@ type trail struct {
 	// pending is the handler's execution when it still runs: cancelled without
 	// heartbeats, so the cancellation could not reach it.
 	pending *workflowpb.PendingActivityInfo
+	// records are the attempts that failures of this run tell of, by number: empty
+	// under a codec, and without the plugin on the handler's side.
+	records map[int]job.AttemptRecord
+	// checkpoint is the handler's own last heartbeat, a marshalled Payloads.
+	checkpoint []byte
 }
 
 // readTrail reads the history. scheduledID names the handler's execution; 0
@@ -71,10 +77,10 @@ func (t *trail) note(event *historypb.HistoryEvent, scheduledID int64) {
 		name := event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName()
 		if name == job.MoveActivityType {
 			t.move = event
-		} else {
+		} else if !isOurs(name) {
 			t.executions++
 		}
-		if event.GetEventId() == scheduledID || scheduledID == 0 && name != job.MoveActivityType {
+		if event.GetEventId() == scheduledID || scheduledID == 0 && !isOurs(name) {
 			t.scheduled, t.started, t.closed = event, nil, nil
 		}
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED:
@@ -82,8 +88,10 @@ func (t *trail) note(event *historypb.HistoryEvent, scheduledID int64) {
 			t.started = event
 		}
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+		t.noteRecords(event.GetActivityTaskFailedEventAttributes().GetFailure())
 		t.noteClosed(event, event.GetActivityTaskFailedEventAttributes().GetScheduledEventId())
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+		t.noteRecords(event.GetActivityTaskTimedOutEventAttributes().GetFailure())
 		t.noteClosed(event, event.GetActivityTaskTimedOutEventAttributes().GetScheduledEventId())
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
 		t.noteClosed(event, event.GetActivityTaskCanceledEventAttributes().GetScheduledEventId())
@@ -144,20 +152,48 @@ func (t *trail) retryState() string {
 // StartDelay is the local activity behind the age of a job that was started with
 // a delay by anything but Enqueue: it reads the delay from the job's start event.
 func StartDelay(ctx context.Context) (time.Duration, error) {
+	var delay time.Duration
+	err := scanOwnHistory(ctx, func(event *historypb.HistoryEvent) bool {
+		start := event.GetWorkflowExecutionStartedEventAttributes()
+		delay = start.GetFirstWorkflowTaskBackoff().AsDuration()
+		return start != nil
+	})
+	return delay, err
+}
+
+// Attempt is the local activity behind the budget of a job whose handler was
+// snoozed by a worker without the plugin: it reads the number of the attempt from
+// its start event.
+func Attempt(ctx context.Context, startedEventID int64) (int, error) {
+	attempt := 0
+	err := scanOwnHistory(ctx, func(event *historypb.HistoryEvent) bool {
+		if event.GetEventId() != startedEventID {
+			return false
+		}
+		attempt = int(event.GetActivityTaskStartedEventAttributes().GetAttempt())
+		return true
+	})
+	return attempt, err
+}
+
+// scanOwnHistory passes the events of the activity's workflow to found until it
+// says true.
+func scanOwnHistory(ctx context.Context, found func(*historypb.HistoryEvent) bool) error {
 	info := activity.GetInfo(ctx)
-	page, err := activity.GetClient(ctx).WorkflowService().GetWorkflowExecutionHistory(ctx,
-		&workflowservice.GetWorkflowExecutionHistoryRequest{
-			Namespace:       info.Namespace,
-			Execution:       &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID},
-			MaximumPageSize: 1,
-		})
-	if err != nil {
-		return 0, fmt.Errorf("activities: read the start delay of %s: %w", info.WorkflowExecution.ID, err)
+	request := &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: info.Namespace,
+		Execution: &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID},
 	}
-	for _, event := range page.GetHistory().GetEvents() {
-		if start := event.GetWorkflowExecutionStartedEventAttributes(); start != nil {
-			return start.GetFirstWorkflowTaskBackoff().AsDuration(), nil
+	for {
+		page, err := activity.GetClient(ctx).WorkflowService().GetWorkflowExecutionHistory(ctx, request)
+		if err != nil {
+			return fmt.Errorf("activities: read history of %s: %w", info.WorkflowExecution.ID, err)
+		}
+		if slices.ContainsFunc(page.GetHistory().GetEvents(), found) {
+			return nil
+		}
+		if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {
+			return fmt.Errorf("activities: the history of %s does not tell", info.WorkflowExecution.ID)
 		}
 	}
-	return 0, fmt.Errorf("activities: the history of %s has no start event", info.WorkflowExecution.ID)
 }

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
@@ -10,24 +11,57 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
+// InterceptorOptions configure the interceptor of one worker.
+type InterceptorOptions struct {
+	// StopGrace is how long after its worker began to stop a handler may go on
+	// before its context is cancelled. Zero means that it is never cancelled for that.
+	StopGrace time.Duration
+	// PlainFailures says that the worker's client has no failure converter of its
+	// own, so that errors are plain on the wire anyway.
+	PlainFailures func() bool
+	// Identity tells the worker's identity. Nil means that it is not known.
+	Identity func() string
+	// Breakers guard the handlers. Nil means none.
+	Breakers *Breakers
+}
+
+func (o InterceptorOptions) identity() string {
+	if o.Identity == nil {
+		return ""
+	}
+	return o.Identity()
+}
+
 // NewInterceptor returns the worker interceptor that runs around each attempt of
-// a job's handler: it heartbeats for the handler and makes its error fit for the
-// wire. Activities of other workflows pass through it untouched.
-func NewInterceptor() interceptor.WorkerInterceptor { return &workerInterceptor{} }
+// a job's handler. It heartbeats for the handler, keeps the log of attempts, waits
+// with jitter, makes errors mean on the wire what they mean in Go, and tells a
+// worker's shutdown from a failure. Activities of other workflows pass through it
+// untouched.
+func NewInterceptor(options InterceptorOptions) interceptor.WorkerInterceptor {
+	return &workerInterceptor{options: options}
+}
 
 type workerInterceptor struct {
 	interceptor.WorkerInterceptorBase
+	options InterceptorOptions
 }
 
 // InterceptActivity is called for each attempt anew.
-func (*workerInterceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &attempt{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}}
+func (w *workerInterceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &attempt{
+		ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next},
+		options:                        w.options,
+	}
 }
 
 // attempt is one attempt of a handler.
 type attempt struct {
 	interceptor.ActivityInboundInterceptorBase
-	heart heart
+	options InterceptorOptions
+	heart   heart
+	info    activity.Info
+	plan    job.Plan
+	started time.Time
 }
 
 // Init puts the heart between the handler's own heartbeats and the server.
@@ -38,47 +72,71 @@ func (a *attempt) Init(outbound interceptor.ActivityOutboundInterceptor) error {
 
 // ExecuteActivity runs the attempt.
 func (a *attempt) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	info := activity.GetInfo(ctx)
-	if info.WorkflowType == nil || info.WorkflowType.Name != job.WorkflowType || info.IsLocalActivity || ours(info.ActivityType.Name) {
+	a.info = activity.GetInfo(ctx)
+	if !isHandler(a.info) {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
-	if info.HeartbeatTimeout > 0 {
-		stop := a.heart.start(ctx, info.HeartbeatTimeout)
-		defer stop()
+	a.started = time.Now()
+	a.plan = readPlan(interceptor.Header(ctx))
+	a.heart.adopt(ctx, a.info)
+
+	report, refused := a.options.Breakers.allow(a.info)
+	if refused != nil {
+		return nil, a.fail(ctx, refused)
 	}
-	defer cleanPanic()
-	result, err := a.Next.ExecuteActivity(ctx, in)
-	return result, wireError(err)
+	stop := a.heart.start(ctx, a.info.HeartbeatTimeout)
+	handlerCtx, interrupted, release := a.untilShutdown(ctx)
+	result, err := a.call(handlerCtx, in)
+	release()
+	stop()
+
+	if err != nil && interrupted() && ctx.Err() == nil && isCancellation(err) {
+		err = shutdownError(err)
+	}
+	report(err)
+	if err != nil {
+		err = a.fail(ctx, err)
+	}
+	return result, err
 }
 
-func ours(activityType string) bool {
+// call runs the handler. A panic becomes an error, so that it is logged and waited
+// out like any other; where it cannot keep its stack that way it goes on.
+func (a *attempt) call(ctx context.Context, in *interceptor.ExecuteActivityInput) (result any, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			result, err = nil, panicError(value)
+		}
+	}()
+	return a.Next.ExecuteActivity(ctx, in)
+}
+
+// isHandler tells a job's handler from every other activity of the worker.
+func isHandler(info activity.Info) bool {
+	if info.WorkflowType == nil || info.WorkflowType.Name != job.WorkflowType || info.IsLocalActivity {
+		return false
+	}
+	return !isOurs(info.ActivityType.Name)
+}
+
+// isOurs reports whether an activity that a job runs is not its handler.
+func isOurs(activityType string) bool {
 	switch activityType {
-	case job.MoveActivityType, job.ReplayActivityType, job.PurgeActivityType, job.StartDelayActivityType:
+	case job.MoveActivityType, job.SettleActivityType, job.StartDelayActivityType, job.AttemptActivityType:
 		return true
 	default:
 		return false
 	}
 }
 
-// previousDetails returns the heartbeat details that an earlier attempt left, each
-// as its own bytes.
-func previousDetails(ctx context.Context, outbound interceptor.ActivityOutboundInterceptor) []any {
-	if !outbound.HasHeartbeatDetails(ctx) {
-		return nil
+func readPlan(header interceptorHeader) job.Plan {
+	var plan job.Plan
+	if payload := header[job.PlanHeader]; payload != nil {
+		// One that does not parse is none: no jitter then.
+		_ = converter.GetDefaultDataConverter().FromPayload(payload, &plan)
 	}
-	raws := make([]converter.RawValue, maxHeartbeatDetails)
-	targets := make([]any, maxHeartbeatDetails)
-	for i := range raws {
-		targets[i] = &raws[i]
-	}
-	if outbound.GetHeartbeatDetails(ctx, targets...) != nil {
-		return nil
-	}
-	var details []any
-	for _, raw := range raws {
-		if raw.Payload() != nil {
-			details = append(details, raw)
-		}
-	}
-	return details
+	return plan
 }
+
+// number counts the attempts of the whole job.
+func (a *attempt) number() int { return a.plan.Charged + int(a.info.Attempt) }

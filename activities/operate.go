@@ -54,6 +54,19 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	return final(err)
 }
 
+// Settle notes how the activity's own workflow, a replayed or reset job, ended
+// without a dead letter.
+func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
+	info := activity.GetInfo(ctx)
+	return a.Store.Settle(ctx, dlqstore.SettleRequest{
+		Key:        dlqstore.Key{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID},
+		FirstRunID: in.FirstRunID,
+		Outcome:    in.Outcome,
+		Replayed:   in.Replayed,
+		Actor:      runtimeActor,
+	})
+}
+
 // final turns the errors that no retry can mend into non-retryable application
 // errors, by their class.
 func final(err error) error {

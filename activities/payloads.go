@@ -14,17 +14,24 @@ import (
 func readableJSON(args []*commonpb.Payload) json.RawMessage {
 	parts := make([][]byte, 0, len(args))
 	for _, arg := range args {
-		switch string(arg.GetMetadata()[converter.MetadataEncoding]) {
-		case converter.MetadataEncodingNil:
-			parts = append(parts, []byte("null"))
-		case converter.MetadataEncodingJSON, converter.MetadataEncodingProtoJSON:
-			if !json.Valid(arg.GetData()) {
-				return nil
-			}
-			parts = append(parts, arg.GetData())
-		default:
+		part := elementJSON(arg)
+		if part == nil {
 			return nil
 		}
+		parts = append(parts, part)
 	}
 	return append(append([]byte("["), bytes.Join(parts, []byte(","))...), ']')
+}
+
+// elementJSON returns a payload's JSON as its own bytes, nil if it has none.
+func elementJSON(payload *commonpb.Payload) []byte {
+	switch string(payload.GetMetadata()[converter.MetadataEncoding]) {
+	case converter.MetadataEncodingNil:
+		return []byte("null")
+	case converter.MetadataEncodingJSON, converter.MetadataEncodingProtoJSON:
+		if json.Valid(payload.GetData()) {
+			return payload.GetData()
+		}
+	}
+	return nil
 }

@@ -129,14 +129,6 @@ func duration(ms *int64) *time.Duration {
 	return &d
 }
 
-// How a replay ended, as far as the store knows.
-const (
-	OutcomeSucceeded    = "succeeded"
-	OutcomeDeadLettered = "dead_lettered"
-	OutcomeCancelled    = "cancelled"
-	OutcomeRefused      = "refused" // the server rejected the start: there is no job
-)
-
 // Replay is one row of table replays: a request to start a job anew, and what
 // came of it. It outlives the dead letter, whose key it carries.
 type Replay struct {
@@ -149,10 +141,13 @@ type Replay struct {
 	RequestedAt time.Time  `json:"requested_at"`
 	StartedAt   *time.Time `json:"started_at"` // when the start was confirmed
 	// Status is the last live status seen of the new job.
-	Status     *job.Status `json:"status"`
-	Outcome    *string     `json:"outcome"`
-	Error      *string     `json:"error"` // why it was refused
-	FinishedAt *time.Time  `json:"finished_at"`
+	Status *job.Status `json:"status"`
+	// Outcome is how the new job ended, nil while it has not.
+	Outcome *job.Outcome `json:"outcome"`
+	// SameFingerprint says of a job that died again whether it died of the same cause.
+	SameFingerprint *bool      `json:"same_fingerprint"`
+	Error           *string    `json:"error"` // why it was refused
+	FinishedAt      *time.Time `json:"finished_at"`
 }
 
 // The verbs of events.
@@ -161,6 +156,8 @@ const (
 	VerbReplay        = "replay"
 	VerbReplayRefused = "replay_refused"
 	VerbPurge         = "purge"
+	VerbSettle        = "settle"    // the outcome of a replay became known
+	VerbSupersede     = "supersede" // the job, reset by a person, succeeded after all
 )
 
 // Event is one row of table events: who did what to a dead letter, and when.

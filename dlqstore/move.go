@@ -115,7 +115,12 @@ func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attem
 		dl.PayloadJSON = nil
 	}
 	if len(attempts) > 0 {
-		_, err = tx.Exec(ctx, s.sql(insertAttempts), attemptArgs(dl.Key, attempts))
+		if _, err := tx.Exec(ctx, s.sql(insertAttempts), attemptArgs(dl.Key, attempts)); err != nil {
+			return false, err
+		}
+	}
+	if dl.Generation > 0 {
+		err = s.settleDead(ctx, tx, dl, actor)
 	}
 	return err == nil, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/deadletter-dev/deadletter/internal/text"
+	"github.com/deadletter-dev/deadletter/job"
 )
 
 const (
@@ -194,7 +195,7 @@ func knownStart(request ReplayRequest, known *Replay, dl *DeadLetter) (*ReplaySt
 	}
 }
 
-func (r *Replay) refused() bool { return r.Outcome != nil && *r.Outcome == OutcomeRefused }
+func (r *Replay) refused() bool { return r.Outcome != nil && *r.Outcome == job.OutcomeRefused }
 
 func (r *Replay) refusal() error {
 	refusal := &RefusedError{RequestID: r.RequestID}

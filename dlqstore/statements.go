@@ -10,6 +10,7 @@ var statements = []string{
 	selectList, selectCount,
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
+	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
 	purgeOne, purgeVictims, purgeSelected,
 }

@@ -24,11 +24,17 @@ const (
 	ReplayActivityType = "deadletter.Replay"
 	// PurgeActivityType purges one dead letter; see PurgeInput.
 	PurgeActivityType = "deadletter.Purge"
+	// SettleActivityType notes how a replayed or reset job ended.
+	SettleActivityType = "deadletter.Settle"
 	// SweepPageActivityType is one stretch of a sweep; see SweepState.
 	SweepPageActivityType = "deadletter.SweepPage"
 	// StartDelayActivityType is a local activity of the job's own worker that
 	// reads the job's start delay from its history.
 	StartDelayActivityType = "deadletter.StartDelay"
+
+	// AttemptActivityType is a local activity of the job's own worker that reads the
+	// number of an attempt from the job's history.
+	AttemptActivityType = "deadletter.Attempt"
 
 	// ReplayMessage names the operator workflow's signal and its update.
 	ReplayMessage = "replay"
@@ -41,6 +47,15 @@ const (
 const (
 	// FatalErrorType marks a failure that no retry will mend.
 	FatalErrorType = "deadletter.Fatal"
+	// ThrottledErrorType marks a failure by which a callee asks for patience: it
+	// costs an attempt, and its first detail, a Throttle, says how long to wait.
+	ThrottledErrorType = "deadletter.Throttled"
+	// SnoozeErrorType asks to run the job later, free of charge; see Snooze.
+	SnoozeErrorType = "deadletter.Snooze"
+	// CircuitOpenErrorType is the refusal of an open circuit breaker, free of charge.
+	CircuitOpenErrorType = "deadletter.CircuitOpen"
+	// WorkerShutdownErrorType: a stopping worker interrupted the handler, free of charge.
+	WorkerShutdownErrorType = "deadletter.WorkerShutdown"
 	// DeadLetteredErrorType is what a dead-lettered job fails with.
 	DeadLetteredErrorType = "deadletter.DeadLettered"
 	// InvalidJobErrorType marks a job whose options or arguments were refused.
@@ -55,3 +70,7 @@ const (
 
 // MaxArguments is how many handler arguments a job can carry.
 const MaxArguments = 8
+
+// MaxDetails is how many values of a handler's own heartbeat or failure are kept
+// beside ours.
+const MaxDetails = 16

@@ -103,8 +103,8 @@ func (o *Options) UnmarshalJSON(data []byte) error {
 }
 
 func tagsSize(tags map[string]string) (size int) {
-	for key, value := range tags {
-		size += len(key) + len(value)
+	for _, key := range sortedKeys(tags) { // workflow code: nothing may hang on a map's order
+		size += len(key) + len(tags[key])
 	}
 	return size
 }

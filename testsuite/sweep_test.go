@@ -118,7 +118,7 @@ func TestSweepTerminated(t *testing.T) {
 	}}
 	w.startJobs(h)
 
-	policy := deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour, HeartbeatTimeout: 5 * time.Second}
+	policy := deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour, HeartbeatTimeout: time.Minute}
 	tags := map[string]string{"tenant": "acme"}
 	type doomed struct {
 		client.WorkflowRun
@@ -301,7 +301,7 @@ func TestSweepAndResets(t *testing.T) {
 		return hang(ctx)
 	}})
 	w.startDLQ(nil)
-	policy := deadletter.Policy{HeartbeatTimeout: 2 * time.Second, BaseDelay: time.Hour}
+	policy := deadletter.Policy{HeartbeatTimeout: time.Minute, BaseDelay: time.Hour}
 	start := func() client.WorkflowRun {
 		run := w.enqueue(deadletter.Job{Type: "Hang", Policy: policy})
 		w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)

@@ -16,16 +16,23 @@ func (j *running) ageLeft(ctx workflow.Context) (time.Duration, *ending) {
 	if limit < 0 {
 		return 0, nil
 	}
-	due := workflow.GetInfo(ctx).WorkflowStartTime.Add(j.startDelay(ctx))
-	left := due.Add(limit).Sub(workflow.Now(ctx))
+	left := j.due.Add(limit).Sub(workflow.Now(ctx))
 	if left <= 0 {
-		return 0, &ending{
-			reason:   job.ReasonRetryLifetimeExpired,
-			attempts: count(0),
-			text:     fmt.Sprintf("no worker picked the job up within max_job_age %s of %s, when it was due", limit, due.UTC().Format(time.RFC3339)),
-		}
+		return 0, &ending{reason: job.ReasonRetryLifetimeExpired, attempts: count(j.charged), text: "no worker picked the job up in time", note: j.ageNote(nil)}
 	}
 	return left, nil
+}
+
+// ageNote says when the job was too old, and why: planned is when the next
+// attempt would have been, nil when that is not known.
+func (j *running) ageNote(planned *time.Time) string {
+	stamp := func(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+	note := fmt.Sprintf("created %s, due %s, max_job_age %s ended %s",
+		stamp(j.created), stamp(j.due), j.options.Policy.MaxJobAge, stamp(j.due.Add(j.options.Policy.MaxJobAge)))
+	if planned != nil {
+		note += ", the next attempt was planned for " + stamp(*planned)
+	}
+	return note
 }
 
 // startDelay returns how long after its start the job was due. Enqueue puts it

@@ -15,6 +15,7 @@ import (
 // the job closes with.
 func (w Workflows) bury(ctx workflow.Context, j running, end ending) error {
 	if cancelled(end) && j.options.Policy.DiscardCancelled {
+		w.settle(ctx, j, job.OutcomeCancelled)
 		return temporal.NewCanceledError()
 	}
 	moved := w.move(ctx, j, end)
@@ -26,7 +27,7 @@ func (w Workflows) bury(ctx workflow.Context, j running, end ending) error {
 		attempts = fmt.Sprint(*moved.Attempts)
 	}
 	return temporal.NewApplicationErrorWithOptions(
-		fmt.Sprintf("dead-lettered: %s after %s attempts: %s", end.reason, attempts, end.text),
+		fmt.Sprintf("dead-lettered: %s after %s attempts: %s", end.reason, attempts, end.words()),
 		job.DeadLetteredErrorType,
 		temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{job.DeadLettered{Reason: end.reason, Attempts: moved.Attempts}}},
 	)
@@ -52,6 +53,10 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 		Tags:             j.options.Tags,
 		Lineage:          j.lineage,
 		OptionsReadable:  j.readable,
+		Created:          j.created,
+		Charged:          j.charged,
+		Log:              withoutMessages(append(j.attempts, end.log...)),
+		Note:             end.note,
 		ScheduledEventID: end.scheduled,
 		StartedEventID:   end.started,
 		Attempts:         end.attempts,
@@ -72,6 +77,14 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 		workflow.GetLogger(ctx).Error("deadletter: the move was ended from outside and starts again", "error", err)
 		_ = workflow.Sleep(ctx, time.Minute)
 	}
+}
+
+// words are the last error and what we have to add.
+func (e ending) words() string {
+	if e.note == "" {
+		return e.text
+	}
+	return e.text + " (" + e.note + ")"
 }
 
 // storeActivityOptions are those of every activity that needs Postgres: one

@@ -19,8 +19,11 @@ type ending struct {
 	// scheduled and started name the handler's events, 0 where there are none.
 	scheduled, started int64
 	fault              *job.Fault
-	// text is the last error, for the error that the job closes with.
-	text string
+	// text is the last error, for the error that the job closes with; note is what
+	// we have to add to it.
+	text, note string
+	// attempts of the last execution, as its workers saw them.
+	log []job.AttemptRecord
 }
 
 func count(n int) *int { return &n }
@@ -34,6 +37,31 @@ func invalidJob(message string) *job.Fault {
 
 func refused(fault *job.Fault) ending {
 	return ending{reason: job.ReasonFatalError, attempts: count(0), fault: fault, text: fault.Message}
+}
+
+// classify names the reason of the job's end, and says what else is known of it.
+func (j *running) classify(err error, jobCancelled bool) ending {
+	policy := j.options.Policy
+	policy.MaxAttempts -= j.charged // below 0 still means no limit
+	end := classify(err, jobCancelled, policy)
+	if end.attempts != nil {
+		*end.attempts += j.charged
+	}
+	trailer, _ := readTrailer(err)
+	end.log = trailer.Attempts
+	if end.reason == job.ReasonRetryLifetimeExpired {
+		end.note = j.ageNote(plannedNext(trailer))
+	}
+	return end
+}
+
+// cancelledWaiting is the ending of a job that was cancelled between attempts.
+func (j *running) cancelledWaiting() ending {
+	end := ending{reason: job.ReasonCancelled, attempts: count(j.charged), text: "cancelled before the first attempt"}
+	if j.charged > 0 {
+		end.text = "cancelled while it waited"
+	}
+	return end
 }
 
 // classify names the reason of a handler's final failure by its first cause and
@@ -107,6 +135,8 @@ func applicationReason(cause *temporal.ApplicationError, retryState enumspb.Retr
 	switch {
 	case cause.NonRetryable(), retryState == enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE:
 		return job.ReasonFatalError
+	case cause.Type() == job.ThrottledErrorType && retryState != enumspb.RETRY_STATE_TIMEOUT:
+		return job.ReasonThrottled
 	case cause.Type() == activityNotRegistered && retryState != enumspb.RETRY_STATE_TIMEOUT:
 		return job.ReasonUnknownJobType
 	default:

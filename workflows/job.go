@@ -39,17 +39,42 @@ func (w Workflows) Job(
 	}
 	// A job cancelled before its first task must not reach a handler at all.
 	if ctx.Err() != nil {
-		return nil, w.bury(ctx, j, ending{reason: job.ReasonCancelled, attempts: count(0), text: "cancelled before the first attempt"})
+		return nil, w.bury(ctx, j, j.cancelledWaiting())
 	}
-	left, expired := j.ageLeft(ctx)
-	if expired != nil {
-		return nil, w.bury(ctx, j, *expired)
+	if j.due.IsZero() {
+		j.due = workflow.GetInfo(ctx).WorkflowStartTime.Add(j.startDelay(ctx))
 	}
+	for {
+		left, expired := j.ageLeft(ctx)
+		if expired != nil {
+			return nil, w.bury(ctx, j, *expired)
+		}
+		result, err := j.execute(ctx, left)
+		if err == nil {
+			return w.succeed(ctx, j, result)
+		}
+		free, ok := asFree(err)
+		if !ok || ctx.Err() != nil {
+			return nil, w.bury(ctx, j, j.classify(err, ctx.Err() != nil))
+		}
+		if end := j.reschedule(ctx, free); end != nil {
+			return nil, w.bury(ctx, j, *end)
+		}
+		if historyIsLong(ctx) {
+			return nil, j.continueAsNew(ctx)
+		}
+	}
+}
 
+// execute runs the handler with the budget and the age that are left.
+func (j *running) execute(ctx workflow.Context, ageLeft time.Duration) (any, error) {
+	ctx = workflow.WithActivityOptions(ctx, j.activityOptions(ageLeft))
+	ctx = workflow.WithValue(ctx, planKey{}, job.Plan{
+		Charged: j.charged, MaxDelay: j.options.Policy.MaxDelay, JitterMaxDelay: j.options.Policy.JitterMaxDelay,
+	})
 	var result converter.RawValue
-	handler := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, j.activityOptions(left)), j.options.Type, j.args...)
-	if err := handler.Get(ctx, &result); err != nil {
-		return nil, w.bury(ctx, j, classify(err, ctx.Err() != nil, j.options.Policy))
+	if err := workflow.ExecuteActivity(ctx, j.options.Type, j.args...).Get(ctx, &result); err != nil {
+		return nil, err
 	}
 	if result.Payload() == nil {
 		return nil, nil // a RawValue without a payload cannot be encoded
@@ -63,13 +88,24 @@ type running struct {
 	readable bool // options decoded without a fault
 	lineage  job.Lineage
 	args     []any
+	// input is the first argument as it came, for the next run.
+	input converter.RawValue
+	// created is when the first run started, due when the job was due.
+	created, due time.Time
+	// charged counts the attempts of executions that ended free of charge, and
+	// attempts is their log.
+	charged  int
+	attempts []job.AttemptRecord
 }
 
 // accept reads the options and arguments. With a fault, what could be read is
 // returned all the same: the dead letter says it.
 func accept(ctx workflow.Context, options converter.RawValue, args []converter.RawValue, overflow converter.RawValue) (running, *job.Fault) {
 	info := workflow.GetInfo(ctx)
-	j := running{lineage: readLineage(info)}
+	j := running{lineage: readLineage(info), input: options, created: info.WorkflowStartTime}
+	if carried := carriedFrom(ctx); carried != nil {
+		j.charged, j.created, j.due, j.attempts = carried.Charged, carried.Created, carried.Due, carried.Attempts
+	}
 
 	err := j.readOptions(options)
 	if j.options.TaskQueue == "" {
@@ -121,7 +157,11 @@ func (j *running) activityOptions(ageLeft time.Duration) workflow.ActivityOption
 		InitialInterval:    max(p.BaseDelay, time.Millisecond), // the server refuses 0
 		BackoffCoefficient: p.BackoffMultiplier,
 		MaximumInterval:    unlimited,
-		MaximumAttempts:    int32(max(p.MaxAttempts, 0)), // 0 is the server's "no limit"
+		// These come back to us, whoever raised them; see asFree.
+		NonRetryableErrorTypes: job.FreeErrorTypes(),
+	}
+	if p.MaxAttempts > 0 {
+		retry.MaximumAttempts = int32(p.MaxAttempts - j.charged)
 	}
 	if p.MaxDelay > 0 {
 		retry.MaximumInterval = p.MaxDelay

@@ -245,9 +245,14 @@ func printReplays(w io.Writer, replays []dlqstore.Replay) error {
 		state := "not yet confirmed"
 		switch {
 		case r.Outcome != nil && r.Error != nil:
-			state = *r.Outcome + ": " + *r.Error
+			state = string(*r.Outcome) + ": " + *r.Error
 		case r.Outcome != nil:
-			state = *r.Outcome
+			state = string(*r.Outcome)
+			if r.SameFingerprint != nil && *r.SameFingerprint {
+				state += ", of the same cause"
+			} else if r.SameFingerprint != nil {
+				state += ", of another cause"
+			}
 		case r.NewRunID != nil:
 			state = "started as run " + *r.NewRunID
 		}
