@@ -11,9 +11,11 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -106,6 +108,87 @@ func TestClosing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func plain(t *testing.T, value any) *commonpb.Payload {
+	t.Helper()
+	payload, err := converter.GetDefaultDataConverter().ToPayload(value)
+	require.NoError(t, err)
+	return payload
+}
+
+// TestAutopsyOfManyExecutions proves that the attempts of a job whose handler was
+// scheduled anew, or that continued as new, are counted on from what the workflow
+// put into headers, that a free attempt is not counted, and that each attempt of
+// the log is kept.
+func TestAutopsyOfManyExecutions(t *testing.T) {
+	t.Parallel()
+	record := func(n int) job.AttemptRecord {
+		return job.AttemptRecord{Attempt: n, Started: noon.Add(time.Duration(n) * time.Second), Ended: noon.Add(time.Duration(n) * time.Second)}
+	}
+	start := &historypb.WorkflowExecutionStartedEventAttributes{
+		ContinuedExecutionRunId: "before", Initiator: enumspb.CONTINUE_AS_NEW_INITIATOR_WORKFLOW,
+		Header: &commonpb.Header{Fields: map[string]*commonpb.Payload{
+			job.CarriedHeader: plain(t, job.Carried{Charged: 2, Created: noon.Add(-time.Hour), Attempts: []job.AttemptRecord{record(1), record(2)}}),
+		}},
+	}
+	handler := func(id int64, charged int) *historypb.HistoryEvent {
+		event := scheduled(id, "Handler")
+		event.GetActivityTaskScheduledEventAttributes().Header = &commonpb.Header{Fields: map[string]*commonpb.Payload{
+			job.PlanHeader: plain(t, job.Plan{Charged: charged}),
+		}}
+		event.GetActivityTaskScheduledEventAttributes().RetryPolicy = &commonpb.RetryPolicy{MaximumAttempts: int32(5 - charged)}
+		return event
+	}
+	startOf := func(id, scheduled int64, attempt int32) *historypb.HistoryEvent {
+		return &historypb.HistoryEvent{
+			EventId: id, EventTime: timestamppb.New(noon.Add(time.Second)), EventType: enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED,
+			Attributes: &historypb.HistoryEvent_ActivityTaskStartedEventAttributes{ActivityTaskStartedEventAttributes: &historypb.ActivityTaskStartedEventAttributes{
+				ScheduledEventId: scheduled, Attempt: attempt,
+			}},
+		}
+	}
+	snoozed := func(id, scheduled int64) *historypb.HistoryEvent {
+		return &historypb.HistoryEvent{
+			EventId: id, EventTime: timestamppb.New(noon.Add(2 * time.Second)), EventType: enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED,
+			Attributes: &historypb.HistoryEvent_ActivityTaskFailedEventAttributes{ActivityTaskFailedEventAttributes: &historypb.ActivityTaskFailedEventAttributes{
+				ScheduledEventId: scheduled,
+				Failure: &failurepb.Failure{Message: "not yet", FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{
+					Type: job.SnoozeErrorType, Details: &commonpb.Payloads{Payloads: []*commonpb.Payload{
+						plain(t, job.Trailer{Version: job.TrailerVersion, Attempt: 2, Attempts: []job.AttemptRecord{record(3)}}),
+					}},
+				}}},
+			}},
+		}
+	}
+	examine := func(events ...*historypb.HistoryEvent) (*dlqstore.DeadLetter, []dlqstore.Attempt) {
+		var tr trail
+		for _, event := range append([]*historypb.HistoryEvent{started(start)}, events...) {
+			tr.note(event, 0)
+		}
+		if len(events)%3 == 1 { // the last one is still to come
+			tr.pending = &workflowpb.PendingActivityInfo{Attempt: 2, LastFailure: &failurepb.Failure{Message: "boom"}}
+		}
+		dl, attempts, err := autopsy(&tr, terminated("me", ""))
+		require.NoError(t, err)
+		require.Equal(t, noon.Add(-time.Hour), *dl.EnqueuedAt)
+		return dl, attempts
+	}
+
+	dl, attempts := examine()
+	require.Equal(t, 2, *dl.Attempts)
+	require.Len(t, attempts, 2)
+
+	dl, attempts = examine(handler(5, 2), startOf(6, 5, 2), snoozed(7, 5))
+	require.Equal(t, 3, *dl.Attempts, "the snoozed attempt was counted, or the one before it was not")
+	require.Equal(t, 5, *dl.MaxAttempts)
+	require.Len(t, attempts, 3)
+	require.Equal(t, "terminated by me (the last attempt: not yet)", dl.ErrorMessage)
+
+	dl, attempts = examine(handler(5, 2), startOf(6, 5, 2), snoozed(7, 5), handler(8, 3))
+	require.Equal(t, 4, *dl.Attempts)
+	require.Len(t, attempts, 4)
+	require.Equal(t, "boom", attempts[3].ErrorMessage)
 }
 
 // TestAutopsyAttempts proves that the count of attempts is what the server's last

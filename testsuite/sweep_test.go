@@ -19,6 +19,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -648,6 +649,41 @@ func TestSweptReplay(t *testing.T) {
 	var memo commonpb.Memo
 	require.NoError(t, proto.Unmarshal(heir.Memo, &memo))
 	require.Equal(t, "17", string(memo.GetFields()["order"].GetData()))
+}
+
+// TestSweptContinuation proves that a job which had continued as new is counted on
+// from what it carried, and that its replay does not inherit that: budget and age
+// are fresh.
+func TestSweptContinuation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startDLQ(nil)
+	encode := func(values ...any) *commonpb.Payloads {
+		payloads, err := converter.GetDefaultDataConverter().ToPayloads(values...)
+		require.NoError(t, err)
+		return payloads
+	}
+	created := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+	carried := encode(job.Carried{Charged: 2, Created: created, Due: created})
+	started, err := w.client.WorkflowService().StartWorkflowExecution(t.Context(), &workflowservice.StartWorkflowExecutionRequest{
+		Namespace: w.namespace, WorkflowId: "continued", WorkflowType: &commonpb.WorkflowType{Name: deadletter.WorkflowType},
+		TaskQueue: &taskqueuepb.TaskQueue{Name: w.queue}, RequestId: uuid.NewString(),
+		Input: encode(job.Options{Type: "Any"}),
+		Header: &commonpb.Header{Fields: map[string]*commonpb.Payload{
+			job.CarriedHeader: carried.GetPayloads()[0], "theirs": carried.GetPayloads()[0],
+		}},
+	})
+	require.NoError(t, err)
+	run := w.client.GetWorkflow(t.Context(), "continued", started.GetRunId())
+	w.terminate(run, "")
+	w.visible(1)
+	require.Equal(t, 1, w.sweep().Moved)
+	dl := w.dead(run)
+	require.Equal(t, 2, *dl.Attempts)
+	require.WithinDuration(t, created, *dl.EnqueuedAt, time.Microsecond)
+	header := w.history(w.replay(run, ""))[0].GetWorkflowExecutionStartedEventAttributes().GetHeader().GetFields()
+	require.Contains(t, header, "theirs")
+	require.NotContains(t, header, job.CarriedHeader)
 }
 
 // TestSweepSchedule proves that several dead-letter workers make one schedule,
