@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -77,26 +78,43 @@ func Enqueue(ctx context.Context, c client.Client, j Job, args ...any) (client.W
 		id = fresh.String()
 	}
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                       id,
-		TaskQueue:                j.TaskQueue,
-		WorkflowIDReusePolicy:    j.IDReusePolicy,
-		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		StartDelay:               j.StartDelay,
-		Priority:                 j.Priority,
-		Memo:                     j.Memo,
-		TypedSearchAttributes:    j.SearchAttributes,
-		StaticSummary:            j.summary(),
-		StaticDetails:            j.details(options),
+		ID:                    id,
+		TaskQueue:             j.TaskQueue,
+		WorkflowIDReusePolicy: j.IDReusePolicy,
+		// An existing run is looked at before it is returned: it may be no job.
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StartDelay:                               j.StartDelay,
+		Priority:                                 j.Priority,
+		Memo:                                     j.Memo,
+		TypedSearchAttributes:                    j.SearchAttributes,
+		StaticSummary:                            j.summary(),
+		StaticDetails:                            j.details(options),
 	}, job.WorkflowType, append([]any{options}, args...)...)
-	if err != nil {
-		var invalid *serviceerror.InvalidArgument
-		if errors.As(err, &invalid) {
-			return nil, fmt.Errorf("deadletter: enqueue %q as %s: %w: the server refuses it (if for its size: pass large data by reference): %w",
-				j.Type, id, ErrInvalidJob, err)
+	var exists *serviceerror.WorkflowExecutionAlreadyStarted
+	var invalid *serviceerror.InvalidArgument
+	switch {
+	case err == nil:
+		return run, nil
+	case errors.As(err, &exists):
+		if run, err = existing(ctx, c, id, exists.RunId); err == nil {
+			return run, nil
 		}
-		return nil, fmt.Errorf("deadletter: enqueue %q as %s: %w", j.Type, id, err)
+	case errors.As(err, &invalid):
+		err = fmt.Errorf("%w: the server refuses it (if for its size: pass large data by reference): %w", ErrInvalidJob, err)
 	}
-	return run, nil
+	return nil, fmt.Errorf("deadletter: enqueue %q as %s: %w", j.Type, id, err)
+}
+
+// existing returns the run that has the id, if it is a job.
+func existing(ctx context.Context, c client.Client, id, runID string) (client.WorkflowRun, error) {
+	found, err := c.DescribeWorkflow(ctx, id, runID)
+	if err != nil {
+		return nil, fmt.Errorf("look at the workflow that has the id: %w", err)
+	}
+	if kind := found.WorkflowType.Name; kind != job.WorkflowType {
+		return nil, fmt.Errorf("%w: id: a workflow of type %s has it", ErrInvalidJob, kind)
+	}
+	return c.GetWorkflow(ctx, id, runID), nil
 }
 
 // options is the job's first workflow argument, with its policy spelled out: a
@@ -118,6 +136,18 @@ func (j Job) validate(options job.Options, args int) error {
 	}
 	if j.TaskQueue == "" {
 		faults = append(faults, errors.New("task_queue: missing; name the queue that the handler's workers poll"))
+	}
+	for _, r := range j.ID {
+		if r < ' ' || r > '~' {
+			faults = append(faults, fmt.Errorf("id: %q is not printable ASCII, which the Go SDK needs to route calls", j.ID))
+			break
+		}
+	}
+	if j.ID == job.OperatorWorkflowID {
+		faults = append(faults, fmt.Errorf("id: %s is the operator workflow's", j.ID))
+	}
+	if w := float64(j.Priority.FairnessWeight); math.IsNaN(w) || math.IsInf(w, 0) {
+		faults = append(faults, fmt.Errorf("priority: the fairness weight %v is no number", w))
 	}
 	if j.StartDelay < 0 {
 		faults = append(faults, fmt.Errorf("start_delay: %s is negative", j.StartDelay))

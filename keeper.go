@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -135,10 +136,11 @@ func (k *keeper) finishReplays(c client.Client, namespace string) error {
 		return err
 	}
 	starter := replay.Starter{Store: k.plugin.options.Store, Service: c.WorkflowService()}
+	var failed []error
 	for i := range starts {
 		if _, err := starter.Finish(k.ctx, &starts[i]); err != nil && !replay.IsFinal(err) {
-			return err
+			failed = append(failed, err) // it must not hold up the others
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

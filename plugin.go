@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -137,7 +138,8 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 				}
 				return p.clientIdentity()
 			},
-			Breakers: p.breakers,
+			DataConverter: p.dataConverter,
+			Breakers:      p.breakers,
 		}))
 	return nil
 }
@@ -150,6 +152,16 @@ func (p *Plugin) plainFailures() bool {
 	}
 	own := p.clientOptions.FailureConverter
 	return own == nil || own == temporal.GetDefaultFailureConverter()
+}
+
+// dataConverter is nil when it is not known, or the default.
+func (p *Plugin) dataConverter() converter.DataConverter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clientOptions == nil {
+		return nil
+	}
+	return p.clientOptions.DataConverter
 }
 
 func (p *Plugin) clientIdentity() string {

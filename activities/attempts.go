@@ -63,6 +63,8 @@ func knownAttempts(in job.MoveInput, t *trail, dl *dlqstore.DeadLetter) []dlqsto
 	}
 	started := t.started.GetActivityTaskStartedEventAttributes()
 	switch {
+	case in.ScheduledEventID == 0 && in.Attempts != nil:
+		dl.Attempts = in.Attempts // it ended between two executions of the handler
 	case started != nil:
 		last := in.Charged + int(started.GetAttempt())
 		dl.Attempts, dl.WorkerIdentity = &last, started.GetIdentity()

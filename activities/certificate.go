@@ -3,6 +3,7 @@ package activities
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -80,7 +81,7 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 	priority, err := json.Marshal(job.Priority{
 		PriorityKey:    start.GetPriority().GetPriorityKey(),
 		FairnessKey:    start.GetPriority().GetFairnessKey(),
-		FairnessWeight: start.GetPriority().GetFairnessWeight(),
+		FairnessWeight: finite(start.GetPriority().GetFairnessWeight()),
 	})
 	if err != nil {
 		return fmt.Errorf("activities: encode priority: %w", err)
@@ -100,6 +101,17 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 	return nil
 }
 
+// finite returns a weight that JSON can hold: the server takes NaN and infinity.
+func finite(weight float32) float32 {
+	switch w := float64(weight); {
+	case math.IsNaN(w):
+		return 0
+	case math.IsInf(w, 0):
+		return math.MaxFloat32
+	}
+	return weight
+}
+
 func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
 	failure := t.failure()
 	said := failure
@@ -107,6 +119,9 @@ func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
 		said = t.pending.GetLastFailure()
 	}
 	switch {
+	case in.ScheduledEventID == 0 && in.Attempts != nil && in.Fault != nil:
+		// It ended between two executions: what failed the last one is not why.
+		dl.ErrorType, dl.ErrorMessage = in.Fault.Type, in.Fault.Message
 	case said != nil:
 		d := describe(said)
 		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack

@@ -10,7 +10,7 @@ import (
 
 // particular matches what differs between two occurrences of one error: ids,
 // addresses and numbers.
-var particular = regexp.MustCompile(`(?i)(0x)?[0-9a-f]*[0-9][0-9a-f]*`)
+var particular = regexp.MustCompile(`(?i)0x[0-9a-f]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]*[0-9][0-9a-f]*`)
 
 // fingerprint groups dead letters that died of the same cause: job type, reason,
 // error type, and the message without its particulars.

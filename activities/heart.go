@@ -29,8 +29,9 @@ type heart struct {
 	attempt int
 	log     []job.AttemptRecord
 	// previous are the details that an earlier attempt left to the handler, details
-	// the last of either.
+	// the last of either: encoded, because the handler may go on changing its values.
 	previous, details []any
+	converter         converter.DataConverter
 }
 
 // adopt reads what the attempt before left.
@@ -87,10 +88,37 @@ func (h *heart) RecordHeartbeat(ctx context.Context, details ...any) {
 		h.Next.RecordHeartbeat(ctx, details...)
 		return
 	}
+	encoded, err := h.encode(details)
+	if err != nil {
+		h.Next.RecordHeartbeat(ctx, details...) // says so as the SDK does, on the handler's goroutine
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.details = details
+	h.details = encoded
 	h.beat(ctx)
+}
+
+// encode returns the values as raw ones. A codec of the team's own is taken off
+// again: it is put on when they are sent.
+func (h *heart) encode(details []any) ([]any, error) {
+	payloads, err := h.converter.ToPayloads(details...)
+	if err != nil {
+		return nil, err
+	}
+	raws := make([]converter.RawValue, len(details))
+	targets := make([]any, len(details))
+	for i := range raws {
+		targets[i] = &raws[i]
+	}
+	if err := h.converter.FromPayloads(payloads, targets...); err != nil {
+		return nil, err
+	}
+	encoded := make([]any, len(details))
+	for i, raw := range raws {
+		encoded[i] = raw
+	}
+	return encoded, nil
 }
 
 // leave hands the log to the next attempt.

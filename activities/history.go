@@ -77,10 +77,10 @@ func (t *trail) note(event *historypb.HistoryEvent, scheduledID int64) {
 		name := event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName()
 		if name == job.MoveActivityType {
 			t.move = event
-		} else if !isOurs(name) {
+		} else if !job.IsOwnActivity(name) {
 			t.executions++
 		}
-		if event.GetEventId() == scheduledID || scheduledID == 0 && !isOurs(name) {
+		if event.GetEventId() == scheduledID || scheduledID == 0 && !job.IsOwnActivity(name) {
 			t.scheduled, t.started, t.closed = event, nil, nil
 		}
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED:

@@ -21,8 +21,19 @@ type InterceptorOptions struct {
 	PlainFailures func() bool
 	// Identity tells the worker's identity. Nil means that it is not known.
 	Identity func() string
+	// DataConverter tells the worker's own. Nil, or a nil result, means the SDK's default.
+	DataConverter func() converter.DataConverter
 	// Breakers guard the handlers. Nil means none.
 	Breakers *Breakers
+}
+
+func (o InterceptorOptions) dataConverter() converter.DataConverter {
+	if o.DataConverter != nil {
+		if own := o.DataConverter(); own != nil {
+			return own
+		}
+	}
+	return converter.GetDefaultDataConverter()
 }
 
 func (o InterceptorOptions) identity() string {
@@ -78,6 +89,7 @@ func (a *attempt) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteAc
 	}
 	a.started = time.Now()
 	a.plan = readPlan(interceptor.Header(ctx))
+	a.heart.converter = a.options.dataConverter()
 	a.heart.adopt(ctx, a.info)
 
 	report, refused := a.options.Breakers.allow(a.info)
@@ -116,17 +128,7 @@ func isHandler(info activity.Info) bool {
 	if info.WorkflowType == nil || info.WorkflowType.Name != job.WorkflowType || info.IsLocalActivity {
 		return false
 	}
-	return !isOurs(info.ActivityType.Name)
-}
-
-// isOurs reports whether an activity that a job runs is not its handler.
-func isOurs(activityType string) bool {
-	switch activityType {
-	case job.MoveActivityType, job.SettleActivityType, job.StartDelayActivityType, job.AttemptActivityType:
-		return true
-	default:
-		return false
-	}
+	return !job.IsOwnActivity(info.ActivityType.Name)
 }
 
 func readPlan(header interceptorHeader) job.Plan {

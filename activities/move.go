@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -17,10 +18,13 @@ const runtimeActor = "deadletter"
 
 // Move is the terminal activity of a dying job: it reads the job's end from the
 // job's own history and writes the dead letter, in one transaction, once. It
-// may run any number of times. Its errors are retryable, all of them: a job
+// may run any number of times. For a job all its errors are retryable: one
 // whose dead letter cannot be written waits.
 func (a *Activities) Move(ctx context.Context, in job.MoveInput) error {
 	info := activity.GetInfo(ctx)
+	if info.WorkflowType == nil || info.WorkflowType.Name != job.WorkflowType {
+		return temporal.NewNonRetryableApplicationError("only a job moves itself to the dead letters", job.RefusedErrorType, nil)
+	}
 	execution := &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID}
 	service := a.client(ctx, info).WorkflowService()
 
@@ -38,7 +42,7 @@ func (a *Activities) Move(ctx context.Context, in job.MoveInput) error {
 	if _, err := a.Store.Move(ctx, dl, attempts, runtimeActor, a.MoveTx); err != nil {
 		return err
 	}
-	return completePlain(ctx, service, info, job.MoveResult{Attempts: dl.Attempts})
+	return completePlain(ctx, service, info, job.MoveResult{Moved: true, Attempts: dl.Attempts})
 }
 
 // completePlain completes the running activity with a result in plain JSON. A

@@ -27,7 +27,7 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 	if in.WorkflowID == "" {
 		return job.ReplayOutput{}, temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
 	}
-	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
+	key, err := a.Store.ResolveRequest(ctx, info.Namespace, in.WorkflowID, in.RunID, in.RequestID)
 	if err != nil {
 		return job.ReplayOutput{}, final(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/deadletter-dev/deadletter/internal/text"
@@ -44,7 +45,7 @@ func judge(err error) verdict {
 	if crash, ok := errors.AsType[*crash](err); ok {
 		return verdict{kind: panicType, message: wireText(crash.said), stack: wireText(crash.stack)}
 	}
-	v := verdict{message: wireText(err.Error()), kind: typeName(err), cause: errors.Unwrap(err)}
+	v := verdict{message: wireText(words(err)), kind: typeName(err), cause: errors.Unwrap(err)}
 	deciding, isApplication := err.(*temporal.ApplicationError) //nolint:errorlint // see above
 	if isApplication {
 		v.message = wireText(deciding.Message())
@@ -57,10 +58,34 @@ func judge(err error) verdict {
 			v.details, v.asked = detailsOf(deciding), deciding.NextRetryDelay()
 		}
 	}
-	if v.cause != nil && wireText(v.cause.Error()) != v.cause.Error() {
-		v.cause = nil // its text does not fit; the message has head and tail of it
-	}
+	v.kind = text.Bounded(v.kind, maxTypeName)
 	return v
+}
+
+// maxTypeName bounds the type of an error, in bytes.
+const maxTypeName = 1000
+
+// words is the text of an error, whose own Error method may panic.
+func words(err error) (said string) {
+	defer func() {
+		if value := recover(); value != nil {
+			said = fmt.Sprintf("the Error method of %T panicked: %v", err, value)
+		}
+	}()
+	return err.Error()
+}
+
+// sendable reports whether the server would take the whole failure: every text in
+// it and in its causes, its details, and its size.
+func sendable(err error) (ok bool) {
+	defer func() {
+		if recover() != nil { // an Error method, or details that do not encode
+			ok = false
+		}
+	}()
+	failure := temporal.GetDefaultFailureConverter().ErrorToFailure(err)
+	data, failed := proto.Marshal(failure)
+	return failed == nil && len(data) <= maxFailure
 }
 
 // meaning ranks what an application error inside another error says about the
@@ -139,13 +164,25 @@ func (v verdict) wire(trailer job.Trailer, wait time.Duration, plain bool) error
 	if v.stack != "" {
 		return v.wirePanic(trailer, wait, plain)
 	}
-	return temporal.NewApplicationErrorWithOptions(v.message, v.kind, temporal.ApplicationErrorOptions{
+	options := temporal.ApplicationErrorOptions{
 		NonRetryable:   v.nonRetryable,
 		Category:       v.category,
 		Cause:          v.cause,
 		Details:        append(v.details, trailer),
 		NextRetryDelay: wait,
-	})
+	}
+	err := temporal.NewApplicationErrorWithOptions(v.message, v.kind, options)
+	if sendable(err) {
+		return err
+	}
+	// What is in the way is left out: the cause, whose words the message has, then
+	// the handler's own details.
+	options.Cause = nil
+	if err = temporal.NewApplicationErrorWithOptions(v.message, v.kind, options); sendable(err) {
+		return err
+	}
+	options.Details = []any{trailer}
+	return temporal.NewApplicationErrorWithOptions(v.message, v.kind, options)
 }
 
 // panicType is the type that the SDK gives to a panic's failure.
@@ -180,10 +217,7 @@ type crash struct{ said, stack string }
 func (c *crash) Error() string { return c.said }
 
 func panicError(value any) error {
-	said := fmt.Sprint(value)
-	if err, ok := value.(error); ok {
-		said = err.Error()
-	}
+	said := fmt.Sprint(value) // survives a value whose own methods panic
 	return &crash{said: said, stack: string(debug.Stack())}
 }
 

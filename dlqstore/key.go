@@ -13,8 +13,14 @@ type Key struct {
 	RunID      string `json:"run_id"`
 }
 
-// String returns the key as namespace/workflow/run, for people.
-func (k Key) String() string { return k.Namespace + "/" + k.WorkflowID + "/" + k.RunID }
+// String returns the key as namespace/workflow/run, for people, or without the
+// run when that is empty.
+func (k Key) String() string {
+	if k.RunID == "" {
+		return k.Namespace + "/" + k.WorkflowID
+	}
+	return k.Namespace + "/" + k.WorkflowID + "/" + k.RunID
+}
 
 // holdable reports whether a text column can hold every part as it is. A key is
 // never altered, so no row has one that is not.

@@ -88,6 +88,12 @@ func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts 
 	if err := hook(ctx, tx, stored); err != nil {
 		return false, fmt.Errorf("move %s: hook: %w", dl.Key, err)
 	}
+	// A hook that ended the transaction by SQL took the dead letter with it, and the
+	// commit to come would not say so.
+	still, err := first(ctx, tx, s, selectRuns, stored.Key.args(), pgx.RowTo[string])
+	if err != nil || still == nil {
+		return false, errors.Join(fmt.Errorf("move %s: the hook ended the transaction: leave commit and rollback to the caller", dl.Key), err)
+	}
 	return true, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 const (
@@ -78,6 +80,22 @@ func (s *Store) Resolve(ctx context.Context, namespace, workflowID, runID string
 	}
 	key.RunID = runs[0]
 	return key, nil
+}
+
+// ResolveRequest is Resolve for a replay: a request id that stands for a replay of
+// this workflow id names its dead letter, also when that is purged by now, or when
+// other runs have died since.
+func (s *Store) ResolveRequest(ctx context.Context, namespace, workflowID, runID, requestID string) (Key, error) {
+	if requestID != "" {
+		known, err := query(ctx, s, selectReplay, pgx.NamedArgs{"request_id": text.Holdable(requestID)}, scanReplay)
+		if err != nil {
+			return Key{}, fmt.Errorf("resolve request %q: %w", requestID, err)
+		}
+		if len(known) == 1 && known[0].Namespace == namespace && known[0].WorkflowID == workflowID && (runID == "" || known[0].RunID == runID) {
+			return known[0].Key, nil
+		}
+	}
+	return s.Resolve(ctx, namespace, workflowID, runID)
 }
 
 // Attempts returns the attempts of a dead letter in their order; none when there

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -58,7 +59,7 @@ func decodeDuration(value json.RawMessage) (time.Duration, error) {
 func quote(value []byte) string {
 	value = bytes.TrimSpace(value)
 	if len(value) > maxQuoted {
-		return string(value[:maxQuoted]) + "…"
+		return strings.ToValidUTF8(string(value[:maxQuoted]), "") + "…"
 	}
 	return string(value)
 }

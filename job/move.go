@@ -45,6 +45,9 @@ type Fault struct {
 
 // MoveResult is what the terminal activity found out on the way.
 type MoveResult struct {
+	// Moved is false in a result that is not the activity's own: anybody can
+	// complete a pending activity.
+	Moved bool `json:"moved"`
 	// Attempts is the dead letter's count, nil when unknown.
 	Attempts *int `json:"attempts,omitempty"`
 }

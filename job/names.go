@@ -43,6 +43,17 @@ const (
 	LineageMemoKey = "deadletter.lineage"
 )
 
+// IsOwnActivity reports whether a job runs the activity type itself, beside its
+// handler.
+func IsOwnActivity(activityType string) bool {
+	switch activityType {
+	case MoveActivityType, SettleActivityType, StartDelayActivityType, AttemptActivityType:
+		return true
+	default:
+		return false
+	}
+}
+
 // Types of the application errors that the project itself raises.
 const (
 	// FatalErrorType marks a failure that no retry will mend.

@@ -123,6 +123,12 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("%s: %d bytes; the server takes at most %d", named.name, len(named.value), maxNameLength))
 		}
 	}
+	if strings.HasPrefix(o.TaskQueue, "/_sys/") {
+		faults = append(faults, errors.New("task_queue: names that begin with /_sys/ are the server's own"))
+	}
+	if IsOwnActivity(o.Type) {
+		faults = append(faults, fmt.Errorf("type: %s is not a handler", o.Type))
+	}
 	for _, key := range sortedKeys(o.Tags) {
 		if err := checkText(key + o.Tags[key]); err != nil {
 			faults = append(faults, fmt.Errorf("tags: %w", err))

@@ -83,7 +83,7 @@ func (o *Operator) Replay(ctx context.Context, request ReplayRequest) (job.Repla
 	if request.Actor == "" {
 		return job.ReplayOutput{}, ErrNoActor
 	}
-	key, err := o.store.Resolve(ctx, o.namespace, request.WorkflowID, request.RunID)
+	key, err := o.store.ResolveRequest(ctx, o.namespace, request.WorkflowID, request.RunID, request.RequestID)
 	if err != nil {
 		return job.ReplayOutput{}, err
 	}

@@ -31,6 +31,9 @@ type Shown struct {
 	// there is neither a status for it nor a dead letter: it was ended from
 	// outside, or its dead letter has been purged.
 	ClosedAs string
+	// Pending is the attempt that a running job is at or waits for; nil when the
+	// job has none: it is not yet due, not yet picked up, snoozing or closed.
+	Pending *PendingAttempt
 }
 
 // Show tells of one job, live or dead. An empty runID means the current run: the
@@ -57,9 +60,31 @@ func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, 
 		err = o.readDead(ctx, shown)
 	case errors.Is(err, dlqstore.ErrNotFound) && live != nil:
 		shown.Status, shown.ClosedAs = statusOf(live)
+		shown.Pending = pendingOf(live)
 		err = nil
 	}
 	if err != nil {
+		return nil, err
+	}
+	shown.DeadRuns, err = o.otherDeadRuns(ctx, key)
+	return shown, err
+}
+
+// ShowStored tells of a dead letter from Postgres alone, for when Temporal cannot
+// be reached. An empty runID means the only dead letter of the workflow id;
+// several are dlqstore.ErrAmbiguous. Whether a newer run of the id is live it
+// cannot tell.
+func ShowStored(ctx context.Context, store *dlqstore.Store, namespace, workflowID, runID string) (*Shown, error) {
+	key, err := store.Resolve(ctx, namespace, workflowID, runID)
+	if err != nil {
+		return nil, err
+	}
+	o := Operator{store: store, namespace: namespace}
+	shown := &Shown{Key: key}
+	if shown.DeadLetter, err = store.Get(ctx, key); err != nil {
+		return nil, err
+	}
+	if err := o.readDead(ctx, shown); err != nil {
 		return nil, err
 	}
 	shown.DeadRuns, err = o.otherDeadRuns(ctx, key)

@@ -25,11 +25,11 @@ type request struct {
 	wait  bool
 }
 
-// parse reads the command line. It writes faults and help to errw.
+// parse reads the command line. It writes faults, a line each, and help to errw.
 func parse(args []string, errw io.Writer) (*request, error) {
 	r := &request{job: deadletter.Job{Tags: map[string]string{}}}
 	flags := flag.NewFlagSet("starter", flag.ContinueOnError)
-	flags.SetOutput(errw)
+	flags.SetOutput(io.Discard) // it would show the whole help at each fault
 	flags.StringVar(&r.Address, "address", "", "Temporal server, host:port (TEMPORAL_ADDRESS)")
 	flags.StringVar(&r.Namespace, "namespace", "", "Temporal namespace (TEMPORAL_NAMESPACE)")
 	flags.StringVar(&r.Profile, "profile", "", "profile of Temporal's configuration file (TEMPORAL_PROFILE)")
@@ -55,20 +55,29 @@ func parse(args []string, errw io.Writer) (*request, error) {
 	flags.BoolVar(&p.RetryZombies, "retry-zombies", false, "retry an attempt whose worker died")
 	flags.BoolVar(&p.DeadLetterTimeouts, "dead-letter-timeouts", false, "dead-letter the first attempt that times out")
 	flags.BoolVar(&p.DiscardCancelled, "discard-cancelled", false, "keep no dead letter of a cancelled job")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	var fault error
+	fault := flags.Parse(args)
 	switch {
+	case errors.Is(fault, flag.ErrHelp):
+		help(flags, errw)
+		return nil, fault
+	case fault != nil:
 	case flags.NArg() > 0:
 		fault = fmt.Errorf("%q is no flag; pass the handler's arguments with --arg", flags.Arg(0))
 	case r.count < 1:
 		fault = fmt.Errorf("-n: %d is not a positive number", r.count)
 	}
 	if fault != nil {
-		fmt.Fprintf(errw, "starter: %v\n", fault)
+		fmt.Fprintf(errw, "starter: %v; see starter --help\n", fault)
 	}
 	return r, fault
+}
+
+func help(flags *flag.FlagSet, errw io.Writer) {
+	fmt.Fprintln(errw, "Starts jobs and prints a line for each: its workflow id and run id.\n\n"+
+		`  starter --type ChargeCard --arg '{"order":4711,"succeeds_on":2}' --max-attempts 5 --wait`+"\n\nFlags:")
+	flags.SetOutput(errw)
+	flags.PrintDefaults()
+	fmt.Fprintln(errw, "\nExit codes: 0 done; 1 failed, also when a job did that --wait waits for; 2 wrong usage.")
 }
 
 // addArgument keeps the JSON's bytes: numbers are not read and written again.

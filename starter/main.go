@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/deadletter-dev/deadletter"
@@ -35,7 +36,8 @@ func run(ctx context.Context, args, environ []string, out, errw io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errw, "starter: %v\n", err)
+	// The faults of a job come a line each.
+	fmt.Fprintf(errw, "starter: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if errors.Is(err, deadletter.ErrInvalidJob) {
 		return 2
 	}

@@ -94,18 +94,22 @@ func TestWrongUsage(t *testing.T) {
 		require.Equal(t, 2, code, args)
 		require.Empty(t, out)
 		require.Contains(t, errw, says)
+		require.Regexp(t, `^starter: .*; see starter --help\n$`, errw, "one line")
 	}
 	code, _, errw := start(t, nil, "--help")
 	require.Zero(t, code)
 	require.Contains(t, errw, "-max-attempts")
+	require.Contains(t, errw, "Exit codes: 0 done; 1 failed")
 }
 
-// TestRefusedPolicy proves that a policy that the library refuses starts nothing.
+// TestRefusedPolicy proves that a policy that the library refuses starts nothing,
+// and that all of its faults are told on one line.
 func TestRefusedPolicy(t *testing.T) {
 	t.Parallel()
 	address, _ := devtest.Temporal(t)
-	code, out, errw := start(t, []string{"TEMPORAL_CONFIG_FILE=/nonexistent/temporal.toml"}, "--address", address, "--backoff-multiplier", "0.5")
+	code, out, errw := start(t, []string{"TEMPORAL_CONFIG_FILE=/nonexistent/temporal.toml"}, "--address", address, "--backoff-multiplier", "0.5", "--type", "")
 	require.Equal(t, 2, code)
 	require.Empty(t, out)
 	require.Contains(t, errw, "backoff_multiplier")
+	require.Equal(t, 1, strings.Count(errw, "\n"), errw)
 }

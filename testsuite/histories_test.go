@@ -9,13 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -110,6 +113,38 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		return w.startSweep()
 	},
 	"replay": func(w *world) client.WorkflowRun { return w.replay(w.deadJob(), "") },
+	"replay-succeeds": func(w *world) client.WorkflowRun {
+		dead := w.enqueue(deadletter.Job{Type: "Later", Policy: quick(1)})
+		_ = w.wait(dead, nil)
+		return w.replay(dead, "")
+	},
+	"throttled": func(w *world) client.WorkflowRun {
+		return w.enqueue(deadletter.Job{Type: "Throttled", Policy: quick(2)})
+	},
+	"snoozed": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Snooze", Policy: quick(1)}) },
+	"snoozed-by-foreign-worker": func(w *world) client.WorkflowRun {
+		w.startForeign()
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Foreign", "task_queue": "foreign"})
+	},
+	"zombie": func(w *world) client.WorkflowRun {
+		w.startForeign()
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Silent", "task_queue": "foreign", "policy": map[string]any{"heartbeat_timeout": "1s"}})
+	},
+}
+
+// startForeign starts a worker without the plugin, as one in another language is.
+func (w *world) startForeign() {
+	w.t.Helper()
+	foreign := worker.New(w.client, "foreign", worker.Options{})
+	var calls atomic.Int32
+	foreign.RegisterActivityWithOptions(func(context.Context) error {
+		if calls.Add(1) == 1 {
+			return temporal.NewNonRetryableApplicationError("later", "deadletter.Snooze", nil, map[string]string{"delay": "10ms"})
+		}
+		return nil
+	}, activity.RegisterOptions{Name: "Foreign"})
+	foreign.RegisterActivityWithOptions(hang, activity.RegisterOptions{Name: "Silent"})
+	w.start(foreign)
 }
 
 func (w *world) bare(options client.StartWorkflowOptions, args ...any) client.WorkflowRun {
@@ -133,14 +168,26 @@ func (w *world) cancelled(j deadletter.Job, reached func(client.WorkflowRun)) cl
 func TestFreshHistories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	second := map[string]bool{}
+	var second, later, snoozes atomic.Int32
 	w.startJobs(handlers{
 		"Fine": func(context.Context) (string, error) { return "fine", nil }, "Fail": fail, "Hang": hang,
 		"Fatal": func(context.Context) error { return deadletter.Fatal(errors.New("no")) },
 		"Second": func(context.Context) error {
-			if !second["tried"] {
-				second["tried"] = true
+			if second.Add(1) == 1 {
 				return errors.New("not yet")
+			}
+			return nil
+		},
+		"Later": func(context.Context) error {
+			if later.Add(1) == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		},
+		"Throttled": func(context.Context) error { return deadletter.Throttled(errors.New("429"), 0) },
+		"Snooze": func(context.Context) error {
+			if snoozes.Add(1) <= 2 {
+				return deadletter.Snooze(time.Second, "not yet")
 			}
 			return nil
 		},

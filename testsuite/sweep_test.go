@@ -276,8 +276,8 @@ func TestSweptThenDeleted(t *testing.T) {
 	w.noRow(unseen)
 }
 
-// reset starts the run anew from its first workflow task, as the Temporal UI does.
-func (w *world) reset(run client.WorkflowRun) client.WorkflowRun {
+// resetToStart starts the run anew from its first workflow task, as the Temporal UI does.
+func (w *world) resetToStart(run client.WorkflowRun) client.WorkflowRun {
 	w.t.Helper()
 	out, err := w.client.ResetWorkflowExecution(w.t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace:         w.namespace,
@@ -311,9 +311,9 @@ func TestSweepAndResets(t *testing.T) {
 
 	// Twice from the same run: the second reset ends a run that it does not go back to.
 	base := start()
-	middle := w.reset(base)
+	middle := w.resetToStart(base)
 	w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(middle)
-	last := w.reset(base)
+	last := w.resetToStart(base)
 	w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(last)
 	w.visible(2)
 	require.Zero(t, w.sweep().Moved)
@@ -333,7 +333,7 @@ func TestSweepAndResets(t *testing.T) {
 	w.terminate(saved, "by mistake")
 	w.visible(4)
 	mended.Store(true)
-	require.NoError(t, w.wait(w.reset(saved), nil))
+	require.NoError(t, w.wait(w.resetToStart(saved), nil))
 	require.Zero(t, w.sweep().Moved)
 	w.noRow(saved)
 	// A new job under the same id is no reset: the one that it replaced is dead.

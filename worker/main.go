@@ -22,6 +22,9 @@ import (
 )
 
 func main() {
+	if code, ends := answer(os.Args[1:], os.Stdout, os.Stderr); ends {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	err := run(ctx, logger, os.Environ(), os.Getenv("DEADLETTER_MIGRATE"))
@@ -37,6 +40,7 @@ func run(ctx context.Context, logger *slog.Logger, environ []string, migrate str
 	if err != nil {
 		return err
 	}
+	config.NoFlags = true
 	if migrate != "" {
 		wanted, err := strconv.ParseBool(migrate)
 		if err != nil {

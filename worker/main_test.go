@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -60,10 +61,40 @@ func TestWorker(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// TestArguments proves that the worker does not start with an argument, and that
+// its help names every setting.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args      []string
+		code      int
+		ends      bool
+		out, errw string
+	}{
+		{nil, 0, false, "", ""},
+		{[]string{"-h"}, 0, true, usage, ""},
+		{[]string{"--help"}, 0, true, usage, ""},
+		{[]string{"--version"}, 2, true, "", "worker: it takes no arguments, and \"--version\" is one; see worker --help\n"},
+		{[]string{"start"}, 2, true, "", "worker: it takes no arguments, and \"start\" is one; see worker --help\n"},
+	} {
+		var out, errw bytes.Buffer
+		code, ends := answer(test.args, &out, &errw)
+		require.Equal(t, test.code, code)
+		require.Equal(t, test.ends, ends)
+		require.Equal(t, test.out, out.String())
+		require.Equal(t, test.errw, errw.String())
+	}
+	for _, variable := range []string{"DEADLETTER_DATABASE_URL", "DATABASE_URL", "DEADLETTER_SCHEMA", "DEADLETTER_TASK_QUEUE", "DEADLETTER_MIGRATE"} {
+		require.Contains(t, usage, variable)
+	}
+}
+
 // TestWorkerRefuses proves that the worker does not make a schema unasked, and
 // that it says what is wrong.
 func TestWorkerRefuses(t *testing.T) {
 	t.Parallel()
+	require.EqualError(t, run(t.Context(), quiet, []string{"TEMPORAL_CONFIG_FILE=/nonexistent/temporal.toml"}, ""),
+		"no database is named: set DEADLETTER_DATABASE_URL (or DATABASE_URL)")
 	database := devtest.Postgres(t)
 	for _, unasked := range []string{"", "false"} {
 		require.ErrorIs(t, run(t.Context(), quiet, environ("127.0.0.1:1", database), unasked), dlqstore.ErrSchema)

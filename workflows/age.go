@@ -18,9 +18,22 @@ func (j *running) ageLeft(ctx workflow.Context) (time.Duration, *ending) {
 	}
 	left := j.due.Add(limit).Sub(workflow.Now(ctx))
 	if left <= 0 {
-		return 0, &ending{reason: job.ReasonRetryLifetimeExpired, attempts: count(j.charged), text: "no worker picked the job up in time", note: j.ageNote(nil)}
+		return 0, j.tooLate(workflow.Now(ctx))
 	}
 	return left, nil
+}
+
+// tooLate is the ending of a job whose next attempt would be past its age.
+func (j *running) tooLate(next time.Time) *ending {
+	end := &ending{reason: job.ReasonRetryLifetimeExpired, attempts: count(j.charged), text: "no worker picked the job up in time", note: j.ageNote(nil)}
+	if j.last != nil {
+		end.text, end.note = clip(j.last.text, maxErrorText), j.ageNote(&next)
+		end.fault = &job.Fault{Type: j.last.kind, Message: end.text}
+		if j.last.kind == job.CircuitOpenErrorType {
+			end.reason = job.ReasonCircuitBreakerOpen
+		}
+	}
+	return end
 }
 
 // ageNote says when the job was too old, and why: planned is when the next

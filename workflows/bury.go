@@ -69,13 +69,13 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 	for {
 		var result job.MoveResult
 		err := workflow.ExecuteActivity(ctx, job.MoveActivityType, input).Get(ctx, &result)
-		if err == nil {
+		if err == nil && result.Moved {
 			return result
 		}
 		// Only a person can end an activity that is retried without limit, by
-		// failing it through the API. The dead letter must be written all the same.
+		// failing or completing it through the API. The dead letter must be written all the same.
 		workflow.GetLogger(ctx).Error("deadletter: the move was ended from outside and starts again", "error", err)
-		_ = workflow.Sleep(ctx, time.Minute)
+		_ = workflow.Sleep(ctx, 5*time.Second)
 	}
 }
 

@@ -50,6 +50,9 @@ func (j *running) classify(err error, jobCancelled bool) ending {
 	trailer, _ := readTrailer(err)
 	end.log = trailer.Attempts
 	if end.reason == job.ReasonRetryLifetimeExpired {
+		if j.last != nil && j.last.kind == job.CircuitOpenErrorType && end.started == 0 {
+			end.reason = job.ReasonCircuitBreakerOpen // the breaker refused until the end
+		}
 		end.note = j.ageNote(plannedNext(trailer))
 	}
 	return end
@@ -166,10 +169,11 @@ func errorText(err error) string {
 	return clip(words, maxErrorText)
 }
 
-// clip cuts words to at most limit bytes, never inside a rune.
+// clip makes words such as the wire can carry, at most limit bytes of them.
 func clip(words string, limit int) string {
+	words = text.Holdable(words)
 	if len(words) <= limit {
 		return words
 	}
-	return text.Head(text.Holdable(words), limit-len("…")) + "…"
+	return text.Head(words, limit-len("…")) + "…"
 }

@@ -44,6 +44,7 @@ func asFree(err error) (free, bool) {
 // reschedule waits until the handler's next execution is due, or returns the
 // job's ending when that would be too late.
 func (j *running) reschedule(ctx workflow.Context, f free) *ending {
+	j.last = &f
 	// The attempts before the last one of the execution failed and are charged.
 	j.charged += max(j.attemptOf(ctx, f)-1, 0)
 	j.attempts = job.AddRecord(j.attempts, f.trailer.Attempts...)
@@ -53,11 +54,7 @@ func (j *running) reschedule(ctx workflow.Context, f free) *ending {
 	if limit := j.options.Policy.MaxJobAge; limit > 0 {
 		next := workflow.Now(ctx).Add(f.delay)
 		if !next.Before(j.due.Add(limit)) {
-			end := ending{reason: job.ReasonRetryLifetimeExpired, attempts: count(j.charged), text: clip(f.text, maxErrorText), note: j.ageNote(&next)}
-			if f.kind == job.CircuitOpenErrorType {
-				end.reason = job.ReasonCircuitBreakerOpen
-			}
-			return &end
+			return j.tooLate(next)
 		}
 	}
 	if workflow.Sleep(ctx, f.delay) != nil || ctx.Err() != nil {

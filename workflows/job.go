@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,12 @@ type Workflows struct {
 	// TaskQueue is where the dead-letter activities are served. Required.
 	TaskQueue string
 }
+
+// maxLineageText bounds each text of a lineage, in bytes.
+const maxLineageText = 3000
+
+// maxJobHistory is when a job that is snoozed again and again goes on in a new run.
+const maxJobHistory = 1000
 
 // unlimited stands for "no limit" where the server insists on a timeout.
 const unlimited = 10 * 365 * 24 * time.Hour
@@ -53,6 +60,11 @@ func (w Workflows) Job(
 		if err == nil {
 			return w.succeed(ctx, j, result)
 		}
+		if !isEnding(err) {
+			// The handler has succeeded; only its result cannot be read here, for want of
+			// a key, say. Failing the task keeps the job for a worker that can.
+			panic(fmt.Sprintf("deadletter: the handler's result cannot be read: %v", err))
+		}
 		free, ok := asFree(err)
 		if !ok || ctx.Err() != nil {
 			return nil, w.bury(ctx, j, j.classify(err, ctx.Err() != nil))
@@ -60,7 +72,7 @@ func (w Workflows) Job(
 		if end := j.reschedule(ctx, free); end != nil {
 			return nil, w.bury(ctx, j, *end)
 		}
-		if historyIsLong(ctx) {
+		if historyIsLong(ctx, maxJobHistory) {
 			return nil, j.continueAsNew(ctx)
 		}
 	}
@@ -82,6 +94,13 @@ func (j *running) execute(ctx workflow.Context, ageLeft time.Duration) (any, err
 	return result, nil
 }
 
+// isEnding tells the end of a handler from a result that does not decode.
+func isEnding(err error) bool {
+	var failed *temporal.ActivityError
+	var cancelled *temporal.CanceledError
+	return errors.As(err, &failed) || errors.As(err, &cancelled)
+}
+
 // running is one accepted job.
 type running struct {
 	options  job.Options
@@ -96,6 +115,8 @@ type running struct {
 	// attempts is their log.
 	charged  int
 	attempts []job.AttemptRecord
+	// last is the free ending of the execution before, nil for the first.
+	last *free
 }
 
 // accept reads the options and arguments. With a fault, what could be read is
@@ -147,6 +168,10 @@ func readLineage(info *workflow.Info) job.Lineage {
 	payload := info.Memo.GetFields()[job.LineageMemoKey]
 	if payload == nil || converter.GetDefaultDataConverter().FromPayload(payload, &lineage) != nil {
 		return job.Lineage{}
+	}
+	// Anyone can write a memo; a replay's own words are no longer than this.
+	for _, words := range []*string{&lineage.ReplayedFromWorkflowID, &lineage.ReplayedFromRunID, &lineage.RequestID, &lineage.Actor} {
+		*words = clip(*words, maxLineageText)
 	}
 	return lineage
 }

@@ -3,6 +3,7 @@ package workflows
 import (
 	"fmt"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -49,9 +50,9 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 		origin: workflow.GetInfo(ctx).OriginalRunID,
 	}
 	for {
-		err := workflow.Await(ctx, func() bool { return box.ready() || historyIsLong(ctx) })
+		err := workflow.Await(ctx, func() bool { return box.ready() || historyIsLong(ctx, maxOperatorHistory) })
 		box.start(ctx, w)
-		if err == nil && !historyIsLong(ctx) {
+		if err == nil && !historyIsLong(ctx, maxOperatorHistory) {
 			continue
 		}
 		// Ends this run: all that was accepted first, signals that came meanwhile too.
@@ -69,9 +70,10 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 	}
 }
 
-func historyIsLong(ctx workflow.Context) bool {
+// historyIsLong reports whether the run should end and a new one go on.
+func historyIsLong(ctx workflow.Context, limit int) bool {
 	info := workflow.GetInfo(ctx)
-	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= maxOperatorHistory
+	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= limit
 }
 
 // inbox starts the requests that arrive by signal.
@@ -87,10 +89,16 @@ func (b *inbox) idle() bool  { return b.signals.Len() == 0 && b.running == 0 }
 
 func (b *inbox) start(ctx workflow.Context, w Workflows) {
 	for b.ready() {
-		var in job.ReplayInput
+		// Taken raw: the SDK skips a signal that does not decode in silence, and the
+		// count would then depend on which signals came together.
+		var raw converter.RawValue
+		if !b.signals.ReceiveAsync(&raw) {
+			return
+		}
 		b.received++
-		if !b.signals.ReceiveAsync(&in) {
-			// The SDK logs a signal whose input does not decode, and drops it.
+		var in job.ReplayInput
+		if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
+			workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "error", err)
 			continue
 		}
 		id := fmt.Sprintf("%s-%d", b.origin, b.received)

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +15,6 @@ import (
 	"github.com/deadletter-dev/deadletter/internal/connect"
 	"github.com/deadletter-dev/deadletter/internal/demo"
 	"github.com/deadletter-dev/deadletter/internal/devstack"
-	"github.com/deadletter-dev/deadletter/job"
 )
 
 func (c *cli) devCommand() *cobra.Command {
@@ -33,7 +28,8 @@ func (c *cli) devCommand() *cobra.Command {
 			"left behind.\n\n" +
 			"--address (or TEMPORAL_ADDRESS) and --database-url (or DEADLETTER_DATABASE_URL) use servers\n" +
 			"that run already. There the closed workflows and the dead letters of the demo stay, on a\n" +
-			"task queue that starts with demo-, and so does the workflow deadletter-operator.",
+			"task queue that starts with demo-. On a Temporal that is named, dev takes no other job's dead\n" +
+			"letters: it has a dead-letter queue of its own, unless --task-queue names one.",
 		Example: "  " + name + " dev\n" +
 			"  " + name + " dev --once          # for scripts: exit 0 if every step went as expected\n" +
 			"  " + name + " dev --address 127.0.0.1:7233 --database-url postgres://postgres@127.0.0.1/postgres",
@@ -47,6 +43,14 @@ func (c *cli) devCommand() *cobra.Command {
 			config, err := c.config()
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("ui-port") && config.TemporalNamed {
+				return usagef("--ui-port is for a Temporal that dev starts, and %s is named", config.Temporal.HostPort)
+			}
+			if config.DatabaseNamed {
+				if err := config.CheckDatabase(); err != nil {
+					return err
+				}
 			}
 			return c.dev(cmd.Context(), config, once, uiPort)
 		},
@@ -79,7 +83,7 @@ func (c *cli) dev(ctx context.Context, config *connect.Config, once bool, uiPort
 
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
-	run := newDemonstration(c.out, s)
+	run := newDemonstration(c.out, s, c.overrides.TaskQueue)
 	ready := make(chan struct{})
 	group.Go(func() error { return serveDemo(ctx, s, run, ready) })
 	// The worker must have ended before its connections close.
@@ -94,7 +98,7 @@ func (c *cli) dev(ctx context.Context, config *connect.Config, once bool, uiPort
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	fmt.Fprintf(c.out, "Ready: schema %s, and a worker for queues %s and %s\n", config.Schema, config.TaskQueue, run.queue)
+	fmt.Fprintf(c.out, "Ready: schema %s, and a worker for queues %s and %s\n", config.Schema, run.deadLetters, run.queue)
 
 	if err := run.play(ctx); err != nil || once {
 		return err
@@ -108,7 +112,8 @@ func (c *cli) dev(ctx context.Context, config *connect.Config, once bool, uiPort
 // serveDemo runs the workers of the demo on connections of their own, as another
 // process would.
 func serveDemo(ctx context.Context, s *session, run *demonstration, ready chan<- struct{}) error {
-	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: s.store, TaskQueue: s.config.TaskQueue})
+	// The operator workflow would stay on a server that is not ours.
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: s.store, TaskQueue: run.deadLetters, NoOperator: s.config.TemporalNamed})
 	if err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func serveDemo(ctx context.Context, s *session, run *demonstration, ready chan<-
 		return err
 	}
 	defer c.Close()
-	queues := demo.Queues{DeadLetters: s.config.TaskQueue, Jobs: run.queue}
+	queues := demo.Queues{DeadLetters: run.deadLetters, Jobs: run.queue}
 	return demo.Serve(ctx, c, queues, &run.handlers, func() { close(ready) })
 }
 
@@ -143,6 +148,16 @@ func (s *servers) stop() error {
 func (c *cli) startServers(ctx context.Context, config *connect.Config, uiPort int) (*servers, error) {
 	s := new(servers)
 	var err error
+	var named []string
+	if config.TemporalNamed {
+		named = append(named, fmt.Sprintf("Temporal at %s (namespace %s)", config.Temporal.HostPort, config.Temporal.Namespace))
+	}
+	if config.DatabaseNamed {
+		named = append(named, fmt.Sprintf("Postgres at %s (schema %s)", config.Database(), config.Schema))
+	}
+	if len(named) > 0 {
+		fmt.Fprintln(c.out, "Using "+printable(strings.Join(named, ", ")))
+	}
 	if !config.DatabaseNamed || !config.TemporalNamed {
 		fmt.Fprintln(c.out, "Starting servers. To use your own: --address HOST:PORT and --database-url URL")
 	}
@@ -174,58 +189,4 @@ type progress struct{ w io.Writer }
 func (p progress) Write(line []byte) (int, error) {
 	_, err := fmt.Fprint(p.w, "  ", strings.TrimPrefix(string(line), "devstack: "))
 	return len(line), err
-}
-
-// printPlaces says where everything is, and what to try from another terminal.
-func (c *cli) printPlaces(servers *servers, s *session, run *demonstration) {
-	fmt.Fprintln(c.out, "\nAll of it stays up until Ctrl-C.")
-	exports := []string{"TEMPORAL_ADDRESS=" + s.config.Temporal.HostPort, "TEMPORAL_NAMESPACE=" + s.config.Temporal.Namespace}
-	var places [][2]string
-	if servers.temporal != nil {
-		places = append(places, [2]string{"Temporal UI", jobsPage(servers.temporal.UIURL, s.config.Temporal.Namespace)})
-	}
-	places = append(places, [2]string{"Temporal", s.config.Temporal.HostPort})
-	if servers.postgres != nil {
-		// Shown with its password: it is a throw-away one on this machine.
-		places = append(places, [2]string{"Postgres", servers.postgres.URL})
-		exports = append(exports, "DEADLETTER_DATABASE_URL='"+servers.postgres.URL+"'")
-	} else {
-		places = append(places, [2]string{"Postgres", s.config.Database()})
-	}
-	for _, place := range places {
-		fmt.Fprintf(c.out, "  %-12s %s\n", place[0], place[1])
-	}
-	command := invokedAs()
-	fmt.Fprintln(c.out, "\nTry in another terminal:")
-	for _, line := range []string{
-		"export " + strings.Join(exports, " "),
-		command + " list",
-		command + " show -w " + run.id(unknownName),
-		command + " replay -w " + run.id(replayedName),
-		command + " stats",
-	} {
-		fmt.Fprintln(c.out, "  "+line)
-	}
-}
-
-// jobsPage is the UI's list of all job workflows.
-func jobsPage(ui, namespace string) string {
-	query := url.Values{"query": {`WorkflowType="` + job.WorkflowType + `"`}}
-	return ui + "/namespaces/" + url.PathEscape(namespace) + "/workflows?" + query.Encode()
-}
-
-// invokedAs is the command by which a person runs this program here.
-func invokedAs() string {
-	if _, err := exec.LookPath(name); err == nil {
-		return name
-	}
-	path, err := os.Executable()
-	switch {
-	case err != nil:
-		return name
-	case strings.Contains(path, string(filepath.Separator)+"go-build"):
-		return "go run ./cmd/" + name
-	default:
-		return path
-	}
 }

@@ -18,9 +18,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
+	"github.com/deadletter-dev/deadletter/internal/devstack"
+	"github.com/deadletter-dev/deadletter/job"
 )
 
 // devLimit bounds a run of dev on a machine that is busy with other tests; one
@@ -198,14 +204,31 @@ func TestDevStaysUp(t *testing.T) {
 	p.leavesNothing()
 }
 
-// TestDevOnGivenServers proves that dev uses servers that are named, starts none,
-// and that what stays there is only what it says: dead letters and closed
-// workflows, also when it is interrupted.
+// TestDevOnGivenServers proves that dev says first which servers it was told to
+// use, starts none, takes no dead letter of another job there, and that what stays
+// is only what it says: dead letters and closed workflows, also when it is
+// interrupted.
 func TestDevOnGivenServers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	// Not even a queue of the environment, which is that of the real jobs.
+	b.environ = append(b.environ, "DEADLETTER_TASK_QUEUE=the-real-one")
 	out := b.succeed("dev", "--once")
+	require.Regexp(t, `^Using Temporal at `+b.address+` \(namespace default\), Postgres at 127\.0\.0\.1:\d+/\w+ \(schema deadletter\)\n`, out)
 	require.NotContains(t, out, "Starting servers")
+	require.Regexp(t, `a worker for queues (demo-\w{8})-dead-letters and demo-\w{8}\n`, out)
+	_, err := b.dial().DescribeWorkflow(t.Context(), job.OperatorWorkflowID, "")
+	require.ErrorAs(t, err, new(*serviceerror.NotFound), "it would stay there")
+	for _, queue := range []string{"the-real-one", job.DefaultTaskQueue} {
+		described, err := b.dial().DescribeTaskQueue(t.Context(), queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+		require.NoError(t, err)
+		require.Empty(t, described.GetPollers(), "it would take the dead letters of other jobs")
+	}
+	widths := regexp.MustCompile(`(?m)^  demo-\w{8}-\S+ +(?:SendEmail|ChargeCard|ResizeImage|ImportInvoice|BuildReport|NoSuchHandler) +`).FindAllString(out, -1)
+	require.Len(t, widths, 10)
+	for _, width := range widths {
+		require.Len(t, width, len(widths[0]), "aligned")
+	}
 	require.EqualValues(t, 6, b.count())
 	require.Contains(t, b.succeed("list"), "demo-")
 
@@ -232,8 +255,9 @@ func TestDevNamesTheStep(t *testing.T) {
 create function deadletter.wrong() returns trigger language plpgsql as $$ begin new.reason = 'zombie'; return new; end $$;
 create trigger wrong before insert on deadletter.dead_letters for each row execute function deadletter.wrong()`)
 	require.NoError(t, err)
-	r := call(t, append(b.environ, "DEADLETTER_TASK_QUEUE=deadletter-wrong"), io.MultiReader(), "dev", "--once")
+	r := call(t, b.environ, io.MultiReader(), "dev", "--once", "--task-queue", "deadletter-wrong")
 	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.out, "a worker for queues deadletter-wrong and demo-")
 	require.Contains(t, r.errw, `step "list the dead letters"`)
 	require.Contains(t, r.errw, "want reason fatal_error, and it is zombie")
 	rows, err := b.store.Count(t.Context(), dlqstore.Filter{})
@@ -251,4 +275,24 @@ func TestDevBusyPort(t *testing.T) {
 	require.Equal(t, exitFailed, p.end())
 	require.Equal(t, 1, strings.Count(p.errw.String(), "\n"), "one line: %s", p.errw.String())
 	p.leavesNothing()
+}
+
+// TestDevExports proves that what dev prints for another terminal is complete,
+// quoted, and without a password that was given.
+func TestDevExports(t *testing.T) {
+	t.Parallel()
+	config := &connect.Config{
+		Temporal:    client.Options{HostPort: "prod:7233", Namespace: "jobs"},
+		DatabaseURL: "postgres://app:geheim@db/app", Schema: "it's mine",
+	}
+	line := `export TEMPORAL_ADDRESS=prod:7233 TEMPORAL_NAMESPACE=jobs`
+	c := new(cli)
+	require.Equal(t, []string{line + ` DEADLETTER_SCHEMA='it'\''s mine'`, "# and keep the DEADLETTER_DATABASE_URL that you have set"},
+		c.exports(new(servers), config))
+	config.Schema = dlqstore.DefaultSchema
+	c.overrides = connect.Overrides{DatabaseURL: config.DatabaseURL, Profile: "prod"}
+	require.Equal(t, []string{line + " TEMPORAL_PROFILE=prod", "# and export DEADLETTER_DATABASE_URL with the URL that you passed as --database-url"},
+		c.exports(new(servers), config))
+	own := &servers{postgres: &devstack.Postgres{URL: "postgres://own?x=y"}}
+	require.Equal(t, []string{line + " DEADLETTER_DATABASE_URL='postgres://own?x=y'"}, new(cli).exports(own, config))
 }

@@ -24,17 +24,30 @@ type demonstration struct {
 	session  *session
 	handlers demo.Handlers
 	queue    string // also the prefix of the job ids
-	private  bool   // nobody else uses the servers
-	jobs     []demoJob
-	running  map[string]client.WorkflowRun // by job id
+	// deadLetters is the dead-letter queue.
+	deadLetters string
+	private     bool // nobody else uses the servers
+	jobs        []demoJob
+	running     map[string]client.WorkflowRun // by job id
 }
 
-func newDemonstration(out io.Writer, s *session) *demonstration {
+// newDemonstration takes the dead-letter queue that was asked for, if any. On a
+// Temporal that others use it has one of its own otherwise: their dead letters
+// must not end in the demo's database.
+func newDemonstration(out io.Writer, s *session, deadLetters string) *demonstration {
 	d := &demonstration{out: out, session: s, queue: demo.TaskQueue, running: map[string]client.WorkflowRun{}}
 	d.private = !s.config.TemporalNamed && !s.config.DatabaseNamed
 	if !d.private {
 		// Other workers may serve the usual queue, and other runs have left their ids.
 		d.queue += "-" + uuid.NewString()[:8]
+	}
+	switch {
+	case deadLetters != "":
+		d.deadLetters = deadLetters
+	case s.config.TemporalNamed:
+		d.deadLetters = d.queue + "-dead-letters"
+	default:
+		d.deadLetters = s.config.TaskQueue
 	}
 	d.jobs = demoJobs()
 	return d
@@ -128,6 +141,10 @@ func (d *demonstration) cancelWaiting(ctx context.Context) error {
 
 func (d *demonstration) await(ctx context.Context) error {
 	var wrong []error
+	width := 16
+	for i := range d.jobs {
+		width = max(width, len(d.id(d.jobs[i].name)))
+	}
 	for i := range d.jobs {
 		j := &d.jobs[i]
 		id := d.id(j.name)
@@ -138,7 +155,7 @@ func (d *demonstration) await(ctx context.Context) error {
 		}
 		delete(d.running, id)
 		outcome, words := outcomeOf(end, result)
-		fmt.Fprintf(d.out, "  %-16s %-14s %s\n", id, j.jobType, printable(words))
+		fmt.Fprintf(d.out, "  %-*s %-14s %s\n", width, id, j.jobType, printable(words))
 		if outcome != j.outcome {
 			wrong = append(wrong, fmt.Errorf("%s: want it %s, and it is %s", id, j.outcome, words))
 		}

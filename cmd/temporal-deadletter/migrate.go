@@ -19,6 +19,10 @@ func (c *cli) migrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			existed, err := config.SchemaExists(cmd.Context())
+			if err != nil {
+				return err
+			}
 			if err := config.Migrate(cmd.Context()); err != nil {
 				return err
 			}
@@ -26,9 +30,14 @@ func (c *cli) migrateCommand() *cobra.Command {
 				return c.printJSON(struct {
 					Schema   string `json:"schema"`
 					Database string `json:"database"`
-				}{config.Schema, config.Database()})
+					Created  bool   `json:"created"`
+				}{config.Schema, config.Database(), !existed})
 			}
-			_, err = fmt.Fprintf(c.out, "Schema %s of %s is up to date.\n", printable(config.Schema), printable(config.Database()))
+			state := "is up to date"
+			if !existed {
+				state = "was created"
+			}
+			_, err = fmt.Fprintf(c.out, "Schema %s of %s %s.\n", printable(config.Schema), printable(config.Database()), state)
 			return err
 		},
 	}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/operator"
 )
@@ -39,6 +42,8 @@ func (c *cli) replayCommand() *cobra.Command {
 				WorkflowID: key.workflowID, RunID: key.runID, RequestID: requestID, Actor: who,
 			})
 			switch {
+			case errors.Is(err, dlqstore.ErrNotFound):
+				return notDead(cmd.Context(), s, key, err)
 			case err != nil && replay.IsFinal(err):
 				return err
 			case err != nil:
@@ -63,4 +68,18 @@ func (c *cli) replayCommand() *cobra.Command {
 	actor.add(cmd)
 	cmd.Flags().StringVar(&requestID, "request-id", "", "makes the request repeatable: the same id gives the same new job (default: a fresh id)")
 	return cmd
+}
+
+// notDead says of a job that is no dead letter what it is instead; the error it
+// is given stands for one that nobody knows.
+func notDead(ctx context.Context, s *session, key keyFlags, notFound error) error {
+	shown, err := s.Show(ctx, key.workflowID, key.runID)
+	switch {
+	case err != nil || shown.DeadLetter != nil:
+		return notFound
+	case shown.Status != nil:
+		return fmt.Errorf("%s is no dead letter: it is %s", key.workflowID, *shown.Status)
+	default:
+		return fmt.Errorf("%s is no dead letter: it closed as %s", key.workflowID, shown.ClosedAs)
+	}
 }

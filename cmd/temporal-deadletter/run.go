@@ -54,7 +54,7 @@ func run(ctx context.Context, args, environ []string, in io.Reader, out, errw io
 	}
 	fmt.Fprintf(errw, "%s: %s\n", name, message(ctx, err))
 	usage := usageError{}
-	if errors.As(err, &usage) || errors.Is(err, connect.ErrNoDatabase) || errors.Is(err, dlqstore.ErrBadCursor) {
+	if errors.As(err, &usage) || errors.Is(err, connect.ErrNoDatabase) || errors.Is(err, connect.ErrSetting) || errors.Is(err, dlqstore.ErrBadCursor) {
 		return exitUsage
 	}
 	return exitFailed
@@ -90,6 +90,7 @@ func oneLine(text string) string {
 }
 
 func (c *cli) rootCommand() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   name,
 		Short: "List, show, replay and purge the dead letters of Temporal jobs",
@@ -115,6 +116,9 @@ func (c *cli) rootCommand() *cobra.Command {
 			return usagef("there is no verb %q%s; see `%s --help`", args[0], hint, name)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return c.printVersion()
+			}
 			return usagef("name a verb: %s; see `%s --help`", strings.Join(verbs(cmd), ", "), name)
 		},
 	}
@@ -125,6 +129,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.Flags().BoolVar(&version, "version", false, "print the version, as the verb does")
 
 	// Of the root, so that they may stand before the verb: the Temporal CLI puts
 	// those that it knows itself there.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,10 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
 	"github.com/deadletter-dev/deadletter/operator"
 )
 
@@ -24,16 +28,13 @@ func (c *cli) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [WORKFLOW_ID]",
 		Short: "Show all there is to know of one job, live or dead",
+		Long: "Show all there is to know of one job, live or dead. While Temporal cannot be reached, dead\n" +
+			"letters are shown from Postgres alone.",
 		Example: "  " + name + " show -w order-4711\n" +
 			"  " + name + " show order-4711 -o json",
 		Args: key.arguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer s.close()
-			shown, err := s.Show(cmd.Context(), key.workflowID, key.runID)
+			shown, err := c.show(cmd.Context(), key)
 			if err != nil {
 				return err
 			}
@@ -51,6 +52,44 @@ func (c *cli) showCommand() *cobra.Command {
 	return cmd
 }
 
+// show asks both servers, or Postgres alone when Temporal is down and there is
+// one dead letter that can be meant.
+func (c *cli) show(ctx context.Context, key keyFlags) (*operator.Shown, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	store, err := config.OpenStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	shown, err := showLive(ctx, config, store, key)
+	unavailable := (*serviceerror.Unavailable)(nil)
+	if ctx.Err() != nil || !errors.Is(err, connect.ErrNoTemporal) && !errors.As(err, &unavailable) {
+		return shown, err
+	}
+	stored, unstored := operator.ShowStored(ctx, store, config.Temporal.Namespace, key.workflowID, key.runID)
+	if unstored != nil {
+		return nil, err
+	}
+	fmt.Fprintf(c.errw, "%s: cannot reach Temporal at %s: shown from Postgres alone\n", name, printable(config.Temporal.HostPort))
+	return stored, nil
+}
+
+func showLive(ctx context.Context, config *connect.Config, store *dlqstore.Store, key keyFlags) (*operator.Shown, error) {
+	connected, err := config.Dial(ctx, silent)
+	if err != nil {
+		return nil, err
+	}
+	defer connected.Close()
+	verbs, err := operator.New(operator.Config{Store: store, Client: connected, Namespace: config.Temporal.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	return verbs.Show(ctx, key.workflowID, key.runID)
+}
+
 // deadJSON is a dead letter's row with what belongs to it. "attempts" is the
 // row's count, hence attempt_list.
 type deadJSON struct {
@@ -61,20 +100,13 @@ type deadJSON struct {
 	DeadRuns    []string           `json:"dead_runs"`
 }
 
-type liveJSON struct {
-	dlqstore.Key
-	Status   *string  `json:"status"`
-	ClosedAs string   `json:"closed_as,omitempty"`
-	DeadRuns []string `json:"dead_runs,omitempty"`
-}
-
 func shownJSON(shown *operator.Shown) any {
 	if shown.DeadLetter != nil {
 		return deadJSON{
 			shown.DeadLetter, notNil(shown.Attempts), notNil(shown.Replays), notNil(shown.Events), notNil(shown.DeadRuns),
 		}
 	}
-	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, DeadRuns: shown.DeadRuns}
+	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, DeadRuns: shown.DeadRuns}
 	if shown.Status != nil {
 		live.Status = (*string)(shown.Status)
 	}
@@ -87,28 +119,6 @@ func notNil[T any](list []T) []T {
 		return []T{}
 	}
 	return list
-}
-
-func printLive(w io.Writer, shown *operator.Shown) error {
-	rows := [][]string{
-		{"Workflow id", printable(shown.WorkflowID)},
-		{"Run id", printable(shown.RunID)},
-		{"Namespace", printable(shown.Namespace)},
-	}
-	if shown.Status != nil {
-		rows = append(rows, []string{"Status", string(*shown.Status)})
-	} else {
-		rows = append(rows, []string{"Closed as", printable(shown.ClosedAs) + ", without a dead letter"})
-	}
-	return table(w, append(rows, deadRunRows(shown)...))
-}
-
-func deadRunRows(shown *operator.Shown) [][]string {
-	var rows [][]string
-	for _, run := range shown.DeadRuns {
-		rows = append(rows, []string{"Also a dead letter", "run " + printable(run)})
-	}
-	return rows
 }
 
 func printDead(w io.Writer, shown *operator.Shown) error {
@@ -126,7 +136,7 @@ func printDead(w io.Writer, shown *operator.Shown) error {
 		{"Last attempt", timeText(dl.LastAttemptAt)},
 		{"Worker", orNone(dl.WorkerIdentity)},
 		{"Tags", tagsText(dl.Tags)},
-		{"Options", jsonText(dl.Options, "not readable: encrypted, or not JSON")},
+		{"Options", optionsText(dl.Options)},
 		{"Priority", jsonText(dl.Priority, "none")},
 		{"Replays", replaysText(dl)},
 		{"Fingerprint", orNone(dl.Fingerprint)},
@@ -239,10 +249,13 @@ func printReplays(w io.Writer, replays []dlqstore.Replay) error {
 		return nil
 	}
 	section(w, "Replays")
-	rows := [][]string{{"  REQUESTED", "BY", "NEW WORKFLOW ID", "STATE", "REQUEST ID"}}
+	rows := [][]string{{"  REQUESTED", "BY", "NEW WORKFLOW ID", "STATE", "FINISHED", "REQUEST ID"}}
 	for i := range replays {
 		r := &replays[i]
-		state := "not yet confirmed"
+		state, finished := "not yet confirmed", "not yet"
+		if r.FinishedAt != nil || r.Outcome != nil {
+			finished = timeText(r.FinishedAt)
+		}
 		switch {
 		case r.Outcome != nil && r.Error != nil:
 			state = string(*r.Outcome) + ": " + *r.Error
@@ -257,7 +270,7 @@ func printReplays(w io.Writer, replays []dlqstore.Replay) error {
 			state = "started as run " + *r.NewRunID
 		}
 		rows = append(rows, []string{
-			"  " + timeText(&r.RequestedAt), printable(r.Actor), printable(r.NewWorkflowID), printable(state), printable(r.RequestID),
+			"  " + timeText(&r.RequestedAt), printable(r.Actor), printable(r.NewWorkflowID), printable(state), finished, printable(r.RequestID),
 		})
 	}
 	return table(w, rows)
@@ -300,6 +313,14 @@ func jsonText(value json.RawMessage, absent string) string {
 		return absent
 	}
 	return printable(string(value))
+}
+
+// optionsText tells of a refused job's options too: they are kept as they were sent.
+func optionsText(options json.RawMessage) string {
+	if options == nil {
+		return "not readable: encrypted, or not JSON"
+	}
+	return printable(string(options))
 }
 
 func replaysText(dl *dlqstore.DeadLetter) string {

@@ -1,16 +1,24 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/demo"
 	"github.com/deadletter-dev/deadletter/job"
+	"github.com/deadletter-dev/deadletter/operator"
 )
 
 const secondRun = "0190a5d0-0000-7000-8000-000000000002"
@@ -58,6 +66,7 @@ func TestShowUnreadable(t *testing.T) {
 		}})
 	})
 	text := b.succeed("show", "show-encrypted")
+	require.Regexp(t, `Options +not readable: encrypted, or not JSON`, text)
 	require.Contains(t, text, "not readable here: encrypted, binary or beyond what Postgres holds as JSON (10 bytes, encoding binary/encrypted)")
 	require.NotContains(t, text, "0123456789")
 }
@@ -77,7 +86,12 @@ func TestShowLive(t *testing.T) {
 	require.JSONEq(t, `{"namespace": "default", "workflow_id": "show-live", "run_id": "`+run.GetRunID()+`", "status": "queued"}`,
 		b.succeed("show", "show-live", "-o", "json"))
 
+	refused := b.call("replay", "show-live")
+	require.Equal(t, exitFailed, refused.code)
+	require.Equal(t, "temporal-deadletter: show-live is no dead letter: it is queued\n", refused.errw)
+
 	require.NoError(t, c.TerminateWorkflow(t.Context(), "show-live", "", "test"))
+	require.Contains(t, b.call("replay", "show-live").errw, "show-live is no dead letter: it closed as Terminated")
 	require.Regexp(t, `Closed as\s+Terminated, without a dead letter`, b.succeed("show", "show-live"))
 	var shown map[string]any
 	b.decode(&shown, "-o", "json", "show", "show-live")
@@ -100,7 +114,7 @@ func TestUnknownAndAmbiguousKeys(t *testing.T) {
 		r := b.call(append(args, "-w", "nobodys")...)
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.errw, "nobodys")
-		require.Contains(t, r.errw, "not found; see `temporal-deadletter list`")
+		require.Contains(t, r.errw, "default/nobodys: not found; see `temporal-deadletter list`")
 
 		r = b.call(append(args, "-w", "twice")...)
 		require.Equal(t, exitFailed, r.code)
@@ -114,4 +128,123 @@ func TestUnknownAndAmbiguousKeys(t *testing.T) {
 	require.Equal(t, []any{first.RunID}, shown["dead_runs"])
 	b.succeed("purge", "-w", "twice", "-r", secondRun, "--yes")
 	require.Contains(t, b.succeed("show", "twice"), first.RunID)
+}
+
+// TestShowPending proves that show tells of a job that is retried, and of one that
+// waits to be moved, what Temporal knows: the attempt and the last failure.
+func TestShowPending(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{
+		Store: b.store, TaskQueue: "show-dead", NoOperator: true,
+		MoveTx: func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error { return errors.New("the order is locked") },
+	})
+	require.NoError(t, err)
+	c, err := client.Dial(client.Options{HostPort: b.address, Logger: silent, Plugins: []client.Plugin{plugin}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- demo.Serve(ctx, c, demo.Queues{DeadLetters: "show-dead", Jobs: "show-jobs"}, new(demo.Handlers), nil)
+	}()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+		c.Close()
+	})
+	for id, policy := range map[string]deadletter.Policy{
+		"show-retried": {MaxAttempts: 5, BaseDelay: time.Hour},
+		"show-dying":   {MaxAttempts: 1},
+	} {
+		_, err := deadletter.Enqueue(t.Context(), c, deadletter.Job{ID: id, Type: demo.ResizeImage, TaskQueue: "show-jobs", Policy: policy}, demo.Image{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.TerminateWorkflow(context.WithoutCancel(t.Context()), id, "", "test") })
+	}
+
+	type shown struct {
+		Status  string                   `json:"status"`
+		Pending *operator.PendingAttempt `json:"pending"`
+	}
+	failed := func(id string) (s shown) {
+		require.Eventually(t, func() bool {
+			b.decode(&s, "show", id, "-o", "json")
+			return s.Pending != nil && s.Pending.LastFailure != "" && (s.Pending.Moving || id == "show-retried")
+		}, 30*time.Second, 100*time.Millisecond)
+		return s
+	}
+	five := 5
+	retried := failed("show-retried")
+	require.NotNil(t, retried.Pending.NextAttemptAt)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *retried.Pending.NextAttemptAt, 5*time.Minute)
+	require.NotNil(t, retried.Pending.LastEndedAt)
+	require.NotEmpty(t, retried.Pending.WorkerIdentity)
+	retried.Pending.NextAttemptAt, retried.Pending.LastEndedAt, retried.Pending.WorkerIdentity, retried.Pending.LastFailureType = nil, nil, "", ""
+	require.Equal(t, shown{"queued", &operator.PendingAttempt{
+		Type: demo.ResizeImage, TaskQueue: "show-jobs", State: "scheduled", Attempt: 2, MaxAttempts: &five,
+		LastFailure: "the image library cannot read this format",
+	}}, retried)
+	text := b.succeed("show", "show-retried")
+	for _, line := range []string{
+		`Job type +ResizeImage`, `Attempt +2 of 5, scheduled`, `Task queue +show-jobs`, `Next attempt +2\d{3}-`, `Last failure .*the image library cannot read`,
+	} {
+		require.Regexp(t, `(?m)^`+line, text)
+	}
+
+	dying := failed("show-dying")
+	require.Equal(t, "processing", dying.Status)
+	require.True(t, dying.Pending.Moving)
+	require.Contains(t, dying.Pending.LastFailure, "the order is locked")
+	require.Regexp(t, `(?m)^Waiting to be moved +attempt \d+, last failure .*the order is locked`, b.succeed("show", "show-dying"))
+}
+
+// TestShowWithoutTemporal proves that a dead letter can be shown while Temporal is
+// down, which a line on standard error says, and that what cannot be told without
+// Temporal is Temporal's error.
+func TestShowWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := b.move("one-run")
+	b.move("two-runs")
+	b.move("two-runs", func(dl *dlqstore.DeadLetter) { dl.RunID = secondRun })
+	b.environ = append(b.environ, noEnv[1])
+	for _, args := range [][]string{{"show", "one-run"}, {"show", "two-runs", "-r", secondRun}, {"show", "one-run", "-r", first.RunID, "-o", "json"}} {
+		r := b.call(args...)
+		require.Zero(t, r.code, r.errw)
+		require.Contains(t, r.out, "mailbox is full")
+		require.Equal(t, "temporal-deadletter: cannot reach Temporal at 127.0.0.1:1: shown from Postgres alone\n", r.errw)
+	}
+	for _, args := range [][]string{{"show", "two-runs"}, {"show", "no-run"}, {"show", "one-run", "-r", secondRun}} {
+		r := b.call(args...)
+		require.Equal(t, exitFailed, r.code)
+		require.Empty(t, r.out)
+		require.Contains(t, r.errw, "cannot reach Temporal at 127.0.0.1:1: see")
+	}
+}
+
+// TestShowOptionsAndReplays proves that options are shown as they were sent also
+// when they were refused, and of each replay what became of it and when.
+func TestShowOptionsAndReplays(t *testing.T) {
+	t.Parallel()
+	died, succeeded, run := job.OutcomeDeadLettered, job.OutcomeSucceeded, "run-2"
+	yes, no, at := true, false, time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	dl := deadLetter("refused")
+	dl.Options = json.RawMessage(`{"policy": {"max_attempts": "many"}}`)
+	var out bytes.Buffer
+	require.NoError(t, printDead(&out, &operator.Shown{DeadLetter: dl, Replays: []dlqstore.Replay{
+		{Actor: "a", NewWorkflowID: "w"},
+		{Actor: "b", NewWorkflowID: "w", NewRunID: &run},
+		{Actor: "c", NewWorkflowID: "w", NewRunID: &run, Outcome: &succeeded, FinishedAt: &at},
+		{Actor: "d", NewWorkflowID: "w", NewRunID: &run, Outcome: &died, SameFingerprint: &yes, FinishedAt: &at},
+		{Actor: "e", NewWorkflowID: "w", NewRunID: &run, Outcome: &died, SameFingerprint: &no, FinishedAt: &at},
+	}}))
+	for _, line := range []string{
+		`^Options +\{"policy": \{"max_attempts": "many"\}\}$`,
+		` a +w +not yet confirmed +not yet$`,
+		` b +w +started as run run-2 +not yet$`,
+		` c +w +succeeded +2026-03-02 09:00:00Z$`,
+		` d +w +dead_lettered, of the same cause +2026-03-02 09:00:00Z$`,
+		` e +w +dead_lettered, of another cause +2026-03-02 09:00:00Z$`,
+	} {
+		require.Regexp(t, `(?m)`+line, out.String())
+	}
 }

@@ -15,7 +15,8 @@ func (c *cli) statsCommand() *cobra.Command {
 		Use:   "stats",
 		Short: "Count the jobs of the namespace",
 		Long: "Count the jobs of the namespace. Dead letters are counted in Postgres, exactly and since\n" +
-			"ever; the others in Temporal, as far back as the namespace retains closed workflows.",
+			"ever; the others in Temporal, as far back as the namespace retains closed workflows.\n" +
+			"Cancelled means cancelled without a dead letter; one that has a dead letter counts as that.",
 		Example: "  " + name + " stats\n" +
 			"  " + name + " stats -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +32,11 @@ func (c *cli) statsCommand() *cobra.Command {
 			if c.output != outputText {
 				return c.printJSON(stats)
 			}
-			return printStats(c.out, stats)
+			if err := printStats(c.out, stats); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.out, "\nCancelled means cancelled without a dead letter.")
+			return err
 		},
 	}
 }

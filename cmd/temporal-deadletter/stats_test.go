@@ -24,5 +24,9 @@ func TestStats(t *testing.T) {
 	b.decode(&stats, "-o", "jsonl", "stats")
 	require.EqualValues(t, 2, stats.DeadLetter)
 	require.Equal(t, stats.Total, stats.Queued+stats.Processing+stats.Done+stats.Cancelled+stats.DeadLetter)
-	require.Regexp(t, `(?m)^dead letters\s+2$`, b.succeed("stats"))
+	text := b.succeed("stats")
+	require.Regexp(t, `(?m)^dead letters\s+2$`, text)
+	for _, said := range []string{text, b.succeed("stats", "--help")} {
+		require.Contains(t, said, "Cancelled means cancelled without a dead letter")
+	}
 }

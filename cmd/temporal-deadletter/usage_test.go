@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,11 @@ func TestWrongUsage(t *testing.T) {
 		{"purge -w a", "there is no terminal to ask on: pass --yes"},
 		{"dev -o json", "dev is for people"},
 		{"dev --ui-port 99999", "99999 is no port"},
+		{"dev --ui-port 8233", "--ui-port is for a Temporal that dev starts, and 127.0.0.1:1 is named"},
+		{"dev --database-url nonsense", "wrong setting --database-url or DEADLETTER_DATABASE_URL"},
 		{"list --profile nowhere", "profile nowhere"},
+		{"list --database-url nonsense", "wrong setting --database-url or DEADLETTER_DATABASE_URL: open the dead letter store: the database URL is not valid"},
+		{"migrate --database-url postgres://somebody:geheim@%zz", "it must look like postgres://user@host:5432/database"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
@@ -63,6 +68,7 @@ func TestWrongUsage(t *testing.T) {
 			require.Contains(t, r.errw, test.says)
 			require.True(t, strings.HasPrefix(r.errw, "temporal-deadletter: "), r.errw)
 			require.Equal(t, 1, strings.Count(r.errw, "\n"), "one line: %s", r.errw)
+			require.NotContains(t, r.errw, "geheim")
 		})
 	}
 }
@@ -99,6 +105,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	require.Regexp(t, `^temporal-deadletter \S+ \(go1\..+\)\n$`, call(t, noEnv, nil, "version").out)
 	require.Regexp(t, `^\{"version":".+","go":"go1\..+"\}\n$`, call(t, noEnv, nil, "version", "-o", "jsonl").out)
+	require.Equal(t, call(t, noEnv, nil, "version"), call(t, noEnv, nil, "--version"))
 }
 
 // TestServersDown proves that an unreachable server exits 1 with one line that
@@ -108,6 +115,7 @@ func TestServersDown(t *testing.T) {
 	b := newBench(t)
 	noPostgres := append(slices.Clone(b.environ), noEnv[2])
 	noTemporal := append(slices.Clone(b.environ), noEnv[1])
+	wrongPassword := append(slices.Clone(b.environ), "DEADLETTER_DATABASE_URL="+withPassword(t, b.url, "geheim"))
 	noNamespace := append(slices.Clone(b.environ), "TEMPORAL_NAMESPACE=nobodys")
 	for _, test := range []struct {
 		name    string
@@ -119,7 +127,8 @@ func TestServersDown(t *testing.T) {
 		{"show", noPostgres, "show -w a", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
 		{"purge", noPostgres, "purge --all --yes", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
 		{"migrate", noPostgres, "migrate", []string{"cannot use Postgres at 127.0.0.1:1/jobs"}},
-		{"bad URL", b.environ, "list --database-url postgres://somebody:geheim@%zz", []string{"the database URL is not valid"}},
+		{"twice", noPostgres, "list --database-url postgres://somebody:geheim@localhost:1/jobs", []string{"cannot use Postgres at localhost:1/jobs: connection refused: see"}},
+		{"password", wrongPassword, "list", []string{"refuses the user or the password of --database-url or DEADLETTER_DATABASE_URL"}},
 		{"stats", noTemporal, "stats", []string{"cannot reach Temporal at 127.0.0.1:1", "--address or TEMPORAL_ADDRESS"}},
 		{"show without Temporal", noTemporal, "show -w a", []string{"cannot reach Temporal at 127.0.0.1:1"}},
 		{"replay", noTemporal, "replay -w a", []string{"cannot reach Temporal at 127.0.0.1:1"}},
@@ -136,18 +145,27 @@ func TestServersDown(t *testing.T) {
 			}
 			require.Equal(t, 1, strings.Count(r.errw, "\n"), "one line: %s", r.errw)
 			require.NotContains(t, r.errw, "geheim")
+			require.LessOrEqual(t, strings.Count(r.errw, "connection refused"), 1, r.errw)
 		})
 	}
 }
 
-// TestMigrate proves that migrate makes what the other verbs miss, and may be run
-// again.
+func withPassword(t *testing.T, database, password string) string {
+	t.Helper()
+	parsed, err := url.Parse(database)
+	require.NoError(t, err)
+	parsed.User = url.UserPassword(parsed.User.Username(), password)
+	return parsed.String()
+}
+
+// TestMigrate proves that migrate makes what the other verbs miss, may be run
+// again, and says which it was.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	require.Equal(t, exitFailed, b.call("list", "--schema", "other").code)
-	for range 2 {
-		require.Regexp(t, `^Schema other of 127\.0\.0\.1:\d+/deadletter_test_\w+ is up to date\.\n$`, b.succeed("migrate", "--schema", "other"))
+	for _, state := range []string{"was created", "is up to date", "is up to date"} {
+		require.Regexp(t, `^Schema other of 127\.0\.0\.1:\d+/deadletter_test_\w+ `+state+`\.\n$`, b.succeed("migrate", "--schema", "other"))
 	}
 	require.Equal(t, "No dead letters match.\n", b.succeed("list", "--schema", "other"))
 }

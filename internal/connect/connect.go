@@ -11,8 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -31,10 +34,18 @@ const (
 	schemaEnv           = "DEADLETTER_SCHEMA"
 	taskQueueEnv        = "DEADLETTER_TASK_QUEUE"
 	addressEnv          = "TEMPORAL_ADDRESS"
+	namespaceEnv        = "TEMPORAL_NAMESPACE"
 )
 
-// ErrNoDatabase is returned when nothing names the database.
-var ErrNoDatabase = errors.New("no database is named: pass --database-url or set " + databaseEnv + " (or " + fallbackDatabaseEnv + ")")
+// Errors that callers branch on.
+var (
+	// ErrSetting: a setting must change; no server was asked.
+	ErrSetting = errors.New("wrong setting")
+	// ErrNoDatabase: nothing names the database.
+	ErrNoDatabase = errors.New("no database is named")
+	// ErrNoTemporal: there is no answer from Temporal.
+	ErrNoTemporal = errors.New("cannot reach Temporal")
+)
 
 // Overrides come from flags. An empty field overrides nothing.
 type Overrides struct {
@@ -61,6 +72,10 @@ type Config struct {
 	// rather than by the default profile or by DATABASE_URL.
 	TemporalNamed bool
 	DatabaseNamed bool
+
+	// NoFlags is for a program without flags: errors then name only variables of
+	// the environment.
+	NoFlags bool
 }
 
 // Load reads the settings: overrides win over environ (as of os.Environ), which
@@ -109,7 +124,7 @@ func (c *Config) Dial(ctx context.Context, logger log.Logger, plugins ...client.
 	defer cancel()
 	connected, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot reach Temporal at %s: see that it runs and that --address or %s names it: %w", options.HostPort, addressEnv, err)
+		return nil, fmt.Errorf("%w at %s: see that it runs and that %s names it: %w", ErrNoTemporal, options.HostPort, c.setting("--address", addressEnv), err)
 	}
 	if err := c.checkNamespace(ctx, connected); err != nil {
 		connected.Close()
@@ -124,15 +139,43 @@ func (c *Config) Dial(ctx context.Context, logger log.Logger, plugins ...client.
 func (c *Config) checkNamespace(ctx context.Context, connected client.Client) error {
 	_, err := connected.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: c.Temporal.Namespace})
 	if unknown := (*serviceerror.NamespaceNotFound)(nil); errors.As(err, &unknown) {
-		return fmt.Errorf("namespace %q is not on the Temporal server at %s: pass another with --namespace", c.Temporal.Namespace, c.Temporal.HostPort)
+		return fmt.Errorf("namespace %q is not on the Temporal server at %s: name another with %s",
+			c.Temporal.Namespace, c.Temporal.HostPort, c.setting("--namespace", namespaceEnv))
+	}
+	return nil
+}
+
+// setting names what a person changes to mend a fault.
+func (c *Config) setting(flag, variable string) string {
+	if c.NoFlags {
+		return variable
+	}
+	return flag + " or " + variable
+}
+
+// CheckDatabase says whether a database is named, in a form that can be read:
+// ErrNoDatabase or ErrSetting if not. It connects to nothing.
+func (c *Config) CheckDatabase() error {
+	if c.DatabaseURL == "" {
+		how := "pass --database-url or set " + databaseEnv
+		if c.NoFlags {
+			how = "set " + databaseEnv
+		}
+		return fmt.Errorf("%w: %s (or %s)", ErrNoDatabase, how, fallbackDatabaseEnv)
+	}
+	if _, err := pgxpool.ParseConfig(c.DatabaseURL); err != nil {
+		// The parser's own words may quote a password; the store's do not. It reads
+		// the URL first, so it connects to nothing either.
+		_, err = dlqstore.Open(context.Background(), c.DatabaseURL)
+		return fmt.Errorf("%w %s: %w", ErrSetting, c.setting("--database-url", databaseEnv), err)
 	}
 	return nil
 }
 
 // OpenStore opens the dead letters. The caller closes the store.
 func (c *Config) OpenStore(ctx context.Context) (*dlqstore.Store, error) {
-	if c.DatabaseURL == "" {
-		return nil, ErrNoDatabase
+	if err := c.CheckDatabase(); err != nil {
+		return nil, err
 	}
 	store, err := dlqstore.Open(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
 	return store, c.explain(err)
@@ -140,18 +183,77 @@ func (c *Config) OpenStore(ctx context.Context) (*dlqstore.Store, error) {
 
 // Migrate creates or upgrades the schema.
 func (c *Config) Migrate(ctx context.Context) error {
-	if c.DatabaseURL == "" {
-		return ErrNoDatabase
+	if err := c.CheckDatabase(); err != nil {
+		return err
 	}
 	return c.explain(dlqstore.Migrate(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema)))
 }
 
-func (c *Config) explain(err error) error {
-	if errors.Is(err, dlqstore.ErrUnavailable) {
-		return fmt.Errorf("cannot use Postgres at %s: see that it runs and that --database-url or %s names it: %w", c.Database(), databaseEnv, err)
+// SchemaExists reports whether the schema has been created, of any version.
+func (c *Config) SchemaExists(ctx context.Context) (bool, error) {
+	if err := c.CheckDatabase(); err != nil {
+		return false, err
 	}
-	return err
+	store, err := dlqstore.Open(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
+	if err == nil {
+		store.Close()
+		return true, nil
+	}
+	if !errors.Is(err, dlqstore.ErrSchema) {
+		return false, c.explain(err)
+	}
+	parsed, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return false, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	err = conn.QueryRow(ctx, selectSchemaExists, c.Schema).Scan(&exists)
+	return exists, err
 }
+
+// selectSchemaExists looks for the table that every migration needs.
+const selectSchemaExists = `select exists (select from pg_catalog.pg_tables where schemaname = $1 and tablename = 'schema_version')`
+
+// explain says what to do about an error of the store, without its repetitions:
+// Postgres is tried with TLS and without, on each address of its host.
+func (c *Config) explain(err error) error {
+	var refusal *pgconn.PgError
+	where := c.setting("--database-url", databaseEnv)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, invalidAuthorization):
+		return explained{fmt.Sprintf("Postgres at %s refuses the user or the password of %s: %s", c.Database(), where, refusal.Message), err}
+	case refusal != nil && refusal.Code == noSuchDatabase:
+		return explained{fmt.Sprintf("Postgres at %s has no such database: create it, or see that %s names the right one", c.Database(), where), err}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return explained{fmt.Sprintf("cannot use Postgres at %s: connection refused: see that it runs and that %s names it", c.Database(), where), err}
+	case errors.Is(err, dlqstore.ErrUnavailable):
+		return fmt.Errorf("cannot use Postgres at %s: see that it runs and that %s names it: %w", c.Database(), where, err)
+	default:
+		return err
+	}
+}
+
+// SQLSTATEs, the first a class.
+const (
+	invalidAuthorization = "28"
+	noSuchDatabase       = "3D000"
+)
+
+// explained is an error in other words.
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e explained) Error() string { return e.text }
+func (e explained) Unwrap() error { return e.cause }
 
 // Database says which database is meant, as host:port/name, without user and
 // password.

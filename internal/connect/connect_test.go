@@ -1,12 +1,15 @@
 package connect_test
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/connect"
 )
 
@@ -109,4 +112,36 @@ func TestNoDatabase(t *testing.T) {
 	_, err = config.OpenStore(t.Context())
 	require.ErrorIs(t, err, connect.ErrNoDatabase)
 	require.ErrorIs(t, config.Migrate(t.Context()), connect.ErrNoDatabase)
+}
+
+// TestProgramWithoutFlags proves that a program without flags is not told to use
+// some.
+func TestProgramWithoutFlags(t *testing.T) {
+	t.Parallel()
+	config, err := connect.Load([]string{noFile, "TEMPORAL_ADDRESS=127.0.0.1:1"}, connect.Overrides{})
+	require.NoError(t, err)
+	config.NoFlags = true
+	require.EqualError(t, config.CheckDatabase(), "no database is named: set DEADLETTER_DATABASE_URL (or DATABASE_URL)")
+	config.DatabaseURL = "postgres://127.0.0.1:1/jobs"
+	_, err = config.OpenStore(t.Context())
+	require.ErrorIs(t, err, dlqstore.ErrUnavailable)
+	require.EqualError(t, err, "cannot use Postgres at 127.0.0.1:1/jobs: connection refused: see that it runs and that DEADLETTER_DATABASE_URL names it")
+	_, err = config.Dial(t.Context(), log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	require.ErrorIs(t, err, connect.ErrNoTemporal)
+	require.NotContains(t, err.Error(), "--address")
+}
+
+// TestWrongURL proves that a URL that cannot be read is told from a server that
+// cannot be reached, and is not repeated: a password may be in it.
+func TestWrongURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"nonsense", "postgres://u:geheim@%zz", "postgres://u:geheim@h/d?sslrootcert=/nonexistent&sslmode=verify-full"} {
+		config := &connect.Config{DatabaseURL: url}
+		_, err := config.OpenStore(t.Context())
+		for _, err := range []error{err, config.Migrate(t.Context()), config.CheckDatabase()} {
+			require.ErrorIs(t, err, connect.ErrSetting)
+			require.ErrorContains(t, err, "wrong setting --database-url or DEADLETTER_DATABASE_URL: ")
+			require.NotContains(t, err.Error(), "geheim")
+		}
+	}
 }
