@@ -28,7 +28,7 @@ const (
 )
 
 // keeper looks after the dead-letter queue while a worker serves it: it keeps the
-// operator workflow running, and finishes replays whose process died between the
+// operator workflow running and the sweep scheduled, and finishes replays whose process died between the
 // commit and the start. Any number of keepers may do so at once.
 type keeper struct {
 	plugin *Plugin
@@ -36,6 +36,8 @@ type keeper struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	done   sync.WaitGroup
+	// sweepSet: the schedule has been seen with this plugin's settings.
+	sweepSet bool
 }
 
 func (p *Plugin) newKeeper(workerKey string) *keeper {
@@ -101,6 +103,9 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 			} else if k.ctx.Err() == nil {
 				logger.Warn("deadletter: the operator workflow could not be started and will be tried again", "error", err)
 			}
+		}
+		if err := k.ensureSweep(c); err != nil && k.ctx.Err() == nil {
+			logger.Warn("deadletter: the schedule of the sweep could not be looked after and will be tried again", "error", err)
 		}
 		if err := k.finishReplays(c, namespace); err != nil && k.ctx.Err() == nil {
 			logger.Warn("deadletter: interrupted replays could not be finished and will be tried again", "error", err)

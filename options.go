@@ -1,6 +1,8 @@
 package deadletter
 
 import (
+	"time"
+
 	"github.com/deadletter-dev/deadletter/activities"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
@@ -19,6 +21,13 @@ type Options struct {
 	// the legacy row, mark the order failed. Its error undoes the whole move, which
 	// is then tried again, without limit. It needs a Store.
 	MoveTx dlqstore.Hook
+	// SweepInterval is how often the dead-letter workers look for jobs that closed
+	// without a dead letter: terminated, timed out or failed from outside. They keep
+	// schedule "deadletter-sweep" for it, made when it is missing; a worker that
+	// starts with another interval changes it. Zero means DefaultSweepInterval, less
+	// than a second is refused. Negative means off: no schedule is made, and one that
+	// is there is left alone.
+	SweepInterval time.Duration
 	// NoOperator keeps this process from starting the operator workflow. By default
 	// a worker of the dead-letter queue starts it where it is not running.
 	NoOperator bool

@@ -68,6 +68,12 @@ func NewPlugin(options Options) (*Plugin, error) {
 	if options.TaskQueue == "" {
 		options.TaskQueue = DefaultTaskQueue
 	}
+	if options.SweepInterval == 0 {
+		options.SweepInterval = DefaultSweepInterval
+	}
+	if options.SweepInterval > 0 && options.SweepInterval < time.Second {
+		return nil, fmt.Errorf("deadletter: Options.SweepInterval %s: use 1s or more, or a negative one for no sweep", options.SweepInterval)
+	}
 	if options.MoveTx != nil && options.Store == nil {
 		return nil, errors.New("deadletter: Options.MoveTx runs inside the store's transaction, and there is no Options.Store")
 	}
@@ -228,4 +234,5 @@ func (p *Plugin) registerWorkflows(r workflowRegistry) {
 	w := workflows.Workflows{TaskQueue: p.options.TaskQueue}
 	r.RegisterWorkflowWithOptions(w.Job, workflow.RegisterOptions{Name: job.WorkflowType})
 	r.RegisterWorkflowWithOptions(w.Operator, workflow.RegisterOptions{Name: job.OperatorWorkflowType})
+	r.RegisterWorkflowWithOptions(w.Sweep, workflow.RegisterOptions{Name: job.SweepWorkflowType})
 }

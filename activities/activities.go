@@ -38,10 +38,11 @@ type Registry interface {
 // Register registers the activities under their wire names.
 func (a *Activities) Register(r Registry) {
 	for name, fn := range map[string]any{
-		job.MoveActivityType:   a.Move,
-		job.ReplayActivityType: a.Replay,
-		job.PurgeActivityType:  a.Purge,
-		job.SettleActivityType: a.Settle,
+		job.MoveActivityType:      a.Move,
+		job.ReplayActivityType:    a.Replay,
+		job.PurgeActivityType:     a.Purge,
+		job.SettleActivityType:    a.Settle,
+		job.SweepPageActivityType: a.SweepPage,
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

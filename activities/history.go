@@ -24,6 +24,10 @@ type trail struct {
 	scheduled *historypb.HistoryEvent
 	started   *historypb.HistoryEvent
 	closed    *historypb.HistoryEvent // failed, timed out, cancelled or completed
+	// executions counts how often the handler was scheduled, each with retries of its own.
+	executions int
+	// move is the terminal activity's schedule event, nil while the job lives.
+	move *historypb.HistoryEvent
 	// pending is the handler's execution when it still runs: cancelled without
 	// heartbeats, so the cancellation could not reach it.
 	pending *workflowpb.PendingActivityInfo
@@ -71,6 +75,11 @@ func (t *trail) note(event *historypb.HistoryEvent, scheduledID int64) {
 		t.start = event
 	case enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
 		name := event.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName()
+		if name == job.MoveActivityType {
+			t.move = event
+		} else if !job.IsOwnActivity(name) {
+			t.executions++
+		}
 		if event.GetEventId() == scheduledID || scheduledID == 0 && !job.IsOwnActivity(name) {
 			t.scheduled, t.started, t.closed = event, nil, nil
 		}

@@ -11,5 +11,6 @@ var statements = []string{
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
+	selectUnmoved, selectSweep, advanceSweep,
 	purgeOne, purgeVictims, purgeSelected,
 }

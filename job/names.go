@@ -10,6 +10,11 @@ const (
 	// OperatorWorkflowID is the workflow id of its one instance in a namespace.
 	OperatorWorkflowID = "deadletter-operator"
 
+	// SweepWorkflowType is the workflow that finds jobs which closed without a dead letter.
+	SweepWorkflowType = "deadletter.Sweep"
+	// SweepScheduleID is the schedule that starts it, one in a namespace.
+	SweepScheduleID = "deadletter-sweep"
+
 	// DefaultTaskQueue is the task queue of the dead-letter activities.
 	DefaultTaskQueue = "deadletter"
 
@@ -21,6 +26,8 @@ const (
 	PurgeActivityType = "deadletter.Purge"
 	// SettleActivityType notes how a replayed or reset job ended.
 	SettleActivityType = "deadletter.Settle"
+	// SweepPageActivityType is one stretch of a sweep; see SweepState.
+	SweepPageActivityType = "deadletter.SweepPage"
 	// StartDelayActivityType is a local activity of the job's own worker that
 	// reads the job's start delay from its history.
 	StartDelayActivityType = "deadletter.StartDelay"

@@ -108,6 +108,10 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 	"cancelled-discarded": func(w *world) client.WorkflowRun {
 		return w.cancelled(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{BaseDelay: time.Hour, DiscardCancelled: true}}, w.failedOnce)
 	},
+	"sweep": func(w *world) client.WorkflowRun {
+		w.terminate(w.enqueue(deadletter.Job{Type: "Fine", StartDelay: time.Hour}), "")
+		return w.startSweep()
+	},
 	"replay": func(w *world) client.WorkflowRun { return w.replay(w.deadJob(), "") },
 	"replay-succeeds": func(w *world) client.WorkflowRun {
 		dead := w.enqueue(deadletter.Job{Type: "Later", Policy: quick(1)})

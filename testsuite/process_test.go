@@ -48,7 +48,8 @@ func TestMain(m *testing.M) {
 }
 
 // startProcess runs this binary in a role. It kills itself, as kill -9 would,
-// right before it makes the named call to Temporal; "after X" means right after.
+// right before it makes the named call to Temporal; "after X" means right after,
+// "move N" inside the transaction of its Nth move.
 func (w *world) startProcess(role, killAt string, extra ...string) *exec.Cmd {
 	w.t.Helper()
 	executable, err := os.Executable()
@@ -119,7 +120,7 @@ func play(role string) error {
 		}
 		return die()
 	}
-	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: store})
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: store, MoveTx: dieAtMove(killAt, die), SweepInterval: -1})
 	if err != nil {
 		return err
 	}

@@ -144,6 +144,7 @@ func startRequest(start *dlqstore.ReplayStart) (*workflowservice.StartWorkflowEx
 			return nil, fmt.Errorf("stored %s: %w", stored.name, err)
 		}
 	}
+	delete(header.GetFields(), job.CarriedHeader) // the budget and age of the job that died
 	input := &commonpb.Payloads{}
 	if dl.OptionsPayload != nil {
 		input.Payloads = append([]*commonpb.Payload{&options}, args.GetPayloads()...)

@@ -1,0 +1,87 @@
+package dlqstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// selectUnmoved keeps the caller's order. The move event outlives a purge, so a
+// purged job counts as moved.
+const selectUnmoved = `
+select k.namespace, k.workflow_id, k.run_id
+from unnest(@namespaces::text[], @workflow_ids::text[], @run_ids::text[])
+	with ordinality as k (namespace, workflow_id, run_id, place)
+where not exists (
+	select from {schema}.events e
+	where e.verb = 'move' and e.namespace = k.namespace and e.workflow_id = k.workflow_id and e.run_id = k.run_id
+)
+order by k.place`
+
+const selectSweep = `select watermark from {schema}.sweeps where namespace = @namespace`
+
+// advanceSweep never goes back, whichever of two sweeps ends last.
+const advanceSweep = `
+insert into {schema}.sweeps as s (namespace, watermark, swept_at) values (@namespace, @watermark, now())
+on conflict (namespace) do update set watermark = greatest(s.watermark, excluded.watermark), swept_at = now()
+returning watermark`
+
+// Unmoved returns those of the keys under which no job was ever moved, in their
+// order, with one statement. A key that no row can have is among them.
+func (s *Store) Unmoved(ctx context.Context, keys []Key) ([]Key, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var unstorable []Key
+	namespaces, workflows, runs := make([]string, 0, len(keys)), make([]string, 0, len(keys)), make([]string, 0, len(keys))
+	for _, key := range keys {
+		if !key.holdable() {
+			unstorable = append(unstorable, key)
+			continue
+		}
+		namespaces, workflows, runs = append(namespaces, key.Namespace), append(workflows, key.WorkflowID), append(runs, key.RunID)
+	}
+	var unmoved []Key
+	err := s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql(selectUnmoved), pgx.NamedArgs{"namespaces": namespaces, "workflow_ids": workflows, "run_ids": runs})
+		if err != nil {
+			return classify(err)
+		}
+		unmoved, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
+		return classify(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unmoved of %d jobs: %w", len(keys), err)
+	}
+	return append(unmoved, unstorable...), nil
+}
+
+// SweepWatermark returns the time before which every job that closed in the
+// namespace has been swept; the zero time if none was.
+func (s *Store) SweepWatermark(ctx context.Context, namespace string) (watermark time.Time, err error) {
+	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+		return classify(tx.QueryRow(ctx, s.sql(selectSweep), pgx.NamedArgs{"namespace": namespace}).Scan(&watermark))
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("sweep watermark of %s: %w", namespace, err)
+	}
+	return watermark.UTC(), nil
+}
+
+// AdvanceSweep moves the namespace's watermark forward and returns where it is
+// then: never earlier than it was, so that two sweeps may end in any order.
+func (s *Store) AdvanceSweep(ctx context.Context, namespace string, watermark time.Time) (now time.Time, err error) {
+	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+		return classify(tx.QueryRow(ctx, s.sql(advanceSweep), pgx.NamedArgs{"namespace": namespace, "watermark": watermark}).Scan(&now))
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("advance the sweep of %s: %w", namespace, err)
+	}
+	return now.UTC(), nil
+}
