@@ -67,7 +67,9 @@ func TestJitter(t *testing.T) {
 // that two causes do not.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	of := func(message string) string { return fingerprint(&dlqstore.DeadLetter{JobType: "T", ErrorMessage: message}) }
+	of := func(message string) string {
+		return fingerprint(&dlqstore.DeadLetter{JobType: "T", ErrorMessage: message})
+	}
 	require.Equal(t, of("order 4711 at 10.0.0.1:5432 (0xc000a1) 6f3c1a52-8d0e-4f7b-9a43-5b1f0f6a7c11"),
 		of("order 12 at 192.168.7.30:80 (0xdeadbeef) 00000000-0000-4000-8000-000000000000"))
 	require.NotEqual(t, of("no such customer"), of("no such order"))
