@@ -79,6 +79,9 @@ func (k *keeper) startOwn() error {
 
 // start starts the keeper with the worker's client, unless it runs already.
 func (k *keeper) start(c client.Client, namespace string) {
+	if k.plugin.options.NoUpkeep {
+		return
+	}
 	k.once.Do(func() { k.done.Go(func() { k.run(c, namespace, nil) }) })
 }
 
@@ -97,7 +100,7 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 	defer ticker.Stop()
 	var operatorSeen time.Time
 	for {
-		if !k.plugin.options.NoOperator && time.Since(operatorSeen) >= operatorInterval {
+		if time.Since(operatorSeen) >= operatorInterval {
 			if err := k.ensureOperator(c); err == nil {
 				operatorSeen = time.Now()
 			} else if k.ctx.Err() == nil {

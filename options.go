@@ -28,9 +28,11 @@ type Options struct {
 	// than a second is refused. Negative means off: no schedule is made, and one that
 	// is there is left alone.
 	SweepInterval time.Duration
-	// NoOperator keeps this process from starting the operator workflow. By default
-	// a worker of the dead-letter queue starts it where it is not running.
-	NoOperator bool
+	// NoUpkeep keeps a worker of the dead-letter queue to its activities. By default
+	// it also keeps the operator workflow and the sweep's schedule running in its
+	// namespace, and finishes replays that were interrupted. A guest in a namespace
+	// whose upkeep is somebody else's sets it.
+	NoUpkeep bool
 	// CircuitBreaker stops the calls of handlers that keep failing. The zero value
 	// has none. A refusal costs the job no attempt and waits circuit_breaker_delay.
 	CircuitBreaker CircuitBreaker

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -47,6 +49,7 @@ type Plugin struct {
 	workerBase
 	options  Options
 	breakers *activities.Breakers
+	handlers *signatures
 
 	mu sync.Mutex
 	// configured has the workers that are made and not yet started; true for one on
@@ -79,7 +82,8 @@ func NewPlugin(options Options) (*Plugin, error) {
 	}
 	return &Plugin{
 		options:    options,
-		breakers:   activities.NewBreakers(options.CircuitBreaker),
+		breakers:   activities.NewBreakers(logged(options.CircuitBreaker)),
+		handlers:   &signatures{counts: map[[2]string]int{}},
 		configured: map[string]bool{},
 		replayers:  map[string]bool{},
 		keepers:    map[string]*keeper{},
@@ -88,6 +92,24 @@ func NewPlugin(options Options) (*Plugin, error) {
 
 // Name returns PluginName.
 func (p *Plugin) Name() string { return PluginName }
+
+// logged adds a line in the process's log to each change of a breaker.
+func logged(config CircuitBreaker) CircuitBreaker {
+	told := config.OnStateChange
+	config.OnStateChange = func(jobType, from, to string) {
+		slog.Warn("deadletter: a circuit breaker changed", "job_type", jobType, "from", from, "to", to)
+		if told != nil {
+			told(jobType, from, to)
+		}
+	}
+	return config
+}
+
+// ConfigureClient is called by the SDK. It has the starts of jobs looked at.
+func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {
+	o.ClientOptions.Interceptors = append(o.ClientOptions.Interceptors, &clientInterceptor{signatures: p.handlers})
+	return nil
+}
 
 // NewClient is called by the SDK. It remembers how the client connects, for the
 // upkeep of the dead-letter queue.
@@ -124,6 +146,15 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 	}
 	if o.WorkerOptions.MaxHeartbeatThrottleInterval == 0 {
 		o.WorkerOptions.MaxHeartbeatThrottleInterval = DefaultMaxHeartbeatThrottleInterval
+	}
+	if registry := o.WorkerRegistryOptions; registry != nil {
+		told := registry.OnRegisterActivity
+		registry.OnRegisterActivity = func(fn any, options activity.RegisterOptions) {
+			p.handlers.note(o.TaskQueue, fn, options)
+			if told != nil {
+				told(fn, options)
+			}
+		}
 	}
 	identity := o.WorkerOptions.Identity
 	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors,
@@ -193,6 +224,9 @@ func (p *Plugin) StartWorker(
 	(&activities.Activities{Store: p.options.Store, MoveTx: p.options.MoveTx, OnClient: k.start}).Register(o.WorkerRegistry)
 	if err := next(ctx, o); err != nil {
 		return err
+	}
+	if p.options.NoUpkeep {
+		return nil
 	}
 	return k.startOwn()
 }

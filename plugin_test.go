@@ -178,6 +178,38 @@ func rawJSON(t *testing.T, value any) converter.RawValue {
 	return converter.NewRawValue(payload)
 }
 
+// TestArgumentCount proves that a job whose handler this process knows is refused
+// when it brings another number of arguments, and that other jobs are not.
+func TestArgumentCount(t *testing.T) {
+	t.Parallel()
+	address, namespace := devtest.Temporal(t)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{})
+	require.NoError(t, err)
+	c, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	queue := "jobs-" + uuid.NewString()
+	jobs := worker.New(c, queue, worker.Options{})
+	jobs.RegisterActivity(SendEmail)
+	jobs.RegisterActivityWithOptions(func(context.Context, ...string) error { return nil }, activity.RegisterOptions{Name: "Variadic"})
+	require.NoError(t, jobs.Start())
+	t.Cleanup(jobs.Stop)
+
+	enqueue := func(jobType, queue string, args ...any) error {
+		_, err := deadletter.Enqueue(t.Context(), c, deadletter.Job{Type: jobType, TaskQueue: queue}, args...)
+		return err
+	}
+	for _, args := range [][]any{nil, {EmailArgs{}, 2}} {
+		err := enqueue("SendEmail", queue, args...)
+		require.ErrorIs(t, err, deadletter.ErrInvalidJob)
+		require.ErrorContains(t, err, "the handler SendEmail takes 1")
+	}
+	require.NoError(t, enqueue("SendEmail", queue, EmailArgs{To: "a@b.c"}))
+	require.NoError(t, enqueue("Variadic", queue, "a", "b"))
+	require.NoError(t, enqueue("SendEmail", "elsewhere-"+queue, 1, 2))
+	require.NoError(t, enqueue("Unknown", queue, 1, 2))
+}
+
 // TestFatal proves what the error helpers say and keep.
 func TestFatal(t *testing.T) {
 	t.Parallel()

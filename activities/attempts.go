@@ -83,18 +83,27 @@ func knownAttempts(in job.MoveInput, t *trail, dl *dlqstore.DeadLetter) []dlqsto
 	case in.Attempts != nil:
 		dl.Attempts = in.Attempts
 	}
-	if dl.Attempts != nil {
-		for n := max(1, *dl.Attempts-maxGaps); n <= *dl.Attempts; n++ {
-			if _, told := known[n]; !told {
-				known[n] = dlqstore.Attempt{Attempt: n, ErrorMessage: notRecorded}
-			}
-		}
-	}
 	attempts := make([]dlqstore.Attempt, 0, len(known))
 	for _, n := range slices.Sorted(maps.Keys(known)) {
 		attempts = append(attempts, known[n])
 	}
 	return attempts
+}
+
+// numbered returns the attempts with a row for each one of which nothing tells, up
+// to the last maxGaps of them. They are ordered by their number.
+func numbered(attempts []dlqstore.Attempt, count *int) []dlqstore.Attempt {
+	if count == nil {
+		return attempts
+	}
+	all := slices.Clone(attempts)
+	for n := max(1, *count-maxGaps); n <= *count; n++ {
+		if !slices.ContainsFunc(attempts, func(a dlqstore.Attempt) bool { return a.Attempt == n }) {
+			all = append(all, dlqstore.Attempt{Attempt: n, ErrorMessage: notRecorded})
+		}
+	}
+	slices.SortFunc(all, func(a, b dlqstore.Attempt) int { return a.Attempt - b.Attempt })
+	return all
 }
 
 // notRecorded is the message of an attempt of which nothing tells but its number.

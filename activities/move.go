@@ -39,7 +39,7 @@ func (a *Activities) Move(ctx context.Context, in job.MoveInput) error {
 	dl.Namespace, dl.WorkflowID, dl.RunID = info.Namespace, execution.GetWorkflowId(), execution.GetRunId()
 	// When the workflow decided, not when Postgres came round to it.
 	dl.DeadAt = info.ScheduledTime
-	if _, err := a.Store.Move(ctx, dl, attempts, runtimeActor, a.MoveTx); err != nil {
+	if _, err := a.Store.Move(ctx, dl, numbered(attempts, dl.Attempts), runtimeActor, a.MoveTx); err != nil {
 		return err
 	}
 	return completePlain(ctx, service, info, job.MoveResult{Moved: true, Attempts: dl.Attempts})

@@ -270,7 +270,7 @@ func (s *sweep) one(ctx context.Context, execution *commonpb.WorkflowExecution) 
 	case dl == nil:
 		return false, nil
 	}
-	return s.activities.Store.Move(ctx, dl, attempts, runtimeActor, s.activities.MoveTx)
+	return s.activities.Store.Move(ctx, dl, numbered(attempts, dl.Attempts), runtimeActor, s.activities.MoveTx)
 }
 
 // examine returns nil for a job that is not dead.

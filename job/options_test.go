@@ -63,6 +63,7 @@ func TestPolicyFaults(t *testing.T) {
 		{`{"base_delay": "3 seconds"}`, `base_delay: "3 seconds" is not a duration`},
 		{`{"backoff_multiplier": 0.99}`, "backoff_multiplier: 0.99 is not a number of at least 1"},
 		{`{"backoff_multiplier": -2}`, "backoff_multiplier: -2 is not"},
+		{`{"heartbeat_timeout": "10ms"}`, "heartbeat_timeout: 10ms is too short"},
 		{`{"retry_zombies": 1}`, "retry_zombies: 1 is not true or false"},
 		{`{"max_retries": 3}`, "max_retries: the policy has no such field"},
 		{`[]`, "policy must be a JSON object"},

@@ -101,8 +101,14 @@ func (p Policy) Validate() error {
 	if m := p.BackoffMultiplier; m != 0 && (!(m >= 1) || math.IsInf(m, 0)) {
 		faults = append(faults, fmt.Errorf("backoff_multiplier: %v is not a number of at least 1; use 1 for a constant wait", m))
 	}
+	if hb := p.HeartbeatTimeout; hb > 0 && hb < minHeartbeatTimeout {
+		faults = append(faults, fmt.Errorf("heartbeat_timeout: %s is too short for heartbeats to keep up; use at least %s, or -1s for off", hb, minHeartbeatTimeout))
+	}
 	return errors.Join(faults...)
 }
+
+// minHeartbeatTimeout is the resolution of the server's timers.
+const minHeartbeatTimeout = time.Second
 
 // policyFields lists the wire names beside the field that each fills.
 func (p *Policy) policyFields() (durations map[string]*time.Duration, flags map[string]*bool) {

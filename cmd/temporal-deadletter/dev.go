@@ -114,8 +114,8 @@ func (c *cli) dev(ctx context.Context, config *connect.Config, once bool, uiPort
 // serveDemo runs the workers of the demo on connections of their own, as another
 // process would.
 func serveDemo(ctx context.Context, s *session, run *demonstration, ready chan<- struct{}) error {
-	// The operator workflow would stay on a server that is not ours.
-	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: s.store, TaskQueue: run.deadLetters, NoOperator: s.config.TemporalNamed})
+	// On a server that is not ours, the operator workflow and the schedule would stay.
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: s.store, TaskQueue: run.deadLetters, NoUpkeep: s.config.TemporalNamed})
 	if err != nil {
 		return err
 	}

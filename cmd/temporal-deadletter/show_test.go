@@ -136,7 +136,7 @@ func TestShowPending(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{
-		Store: b.store, TaskQueue: "show-dead", NoOperator: true,
+		Store: b.store, TaskQueue: "show-dead", NoUpkeep: true,
 		MoveTx: func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error { return errors.New("the order is locked") },
 	})
 	require.NoError(t, err)
