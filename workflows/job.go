@@ -80,7 +80,10 @@ func (w Workflows) Job(
 
 // execute runs the handler with the budget and the age that are left.
 func (j *running) execute(ctx workflow.Context, ageLeft time.Duration) (any, error) {
-	ctx = workflow.WithActivityOptions(ctx, j.activityOptions(ageLeft))
+	options := j.activityOptions(ageLeft)
+	// Said aloud: an activity that is started eagerly does not inherit it.
+	options.Priority = workflow.GetInfo(ctx).Priority
+	ctx = workflow.WithActivityOptions(ctx, options)
 	ctx = workflow.WithValue(ctx, planKey{}, job.Plan{
 		Charged: j.charged, MaxDelay: j.options.Policy.MaxDelay, JitterMaxDelay: j.options.Policy.JitterMaxDelay,
 	})
