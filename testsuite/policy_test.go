@@ -156,7 +156,9 @@ func TestSnooze(t *testing.T) {
 	require.ErrorContains(t, w.wait(forever, nil), "retry_lifetime_expired after 0 attempts: snoozed: for ever")
 
 	first := often.GetRunID()
-	require.ErrorContains(t, w.wait(often, nil), "max_retries_exceeded after 1 attempts: boom")
+	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(many)*300*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, often.Get(ctx, nil), "max_retries_exceeded after 1 attempts: boom")
 	rows, _, err := w.store.List(t.Context(), dlqstore.Filter{Namespace: w.namespace, WorkflowID: often.GetID()}, dlqstore.Page{})
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
@@ -475,7 +477,7 @@ func TestReplayOutcome(t *testing.T) {
 
 	// Reset to before the handler was scheduled, and it succeeds.
 	how.Store("succeed")
-	reset := w.reset(dead)
+	reset := w.resetToStart(dead)
 	require.NoError(t, w.wait(reset, nil))
 	row := w.dead(dead)
 	require.NotNil(t, row.SupersededAt)
