@@ -79,6 +79,9 @@ func TestReadmeWiring(t *testing.T) {
 func TestReadmeTestCommand(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "go test -timeout 40m ./...\n", fenced(t, "sh")[1])
+	for _, pkg := range golist(t, "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", module+"/...") {
+		require.Contains(t, fenced(t, "text")[1], "ok  \t"+pkg+"\t", "the output shown lacks a package with tests")
+	}
 	ci, err := os.ReadFile(filepath.Join(".ci", "run"))
 	require.NoError(t, err)
 	require.Contains(t, string(ci), `sed -n 's/^\(go test .*\)$/\1/p' README.md | head -n 1`)
