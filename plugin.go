@@ -35,7 +35,7 @@ const (
 
 // Both are called PluginBase; an alias each lets one type embed the two.
 type (
-	clientBase = client.PluginBase
+	clientBase = client.PluginBase //nolint:unused // an unexported method of it makes Plugin a client.Plugin
 	workerBase = worker.PluginBase
 )
 
@@ -45,7 +45,7 @@ type (
 //
 // It is safe for concurrent use.
 type Plugin struct {
-	clientBase
+	clientBase //nolint:unused // as above
 	workerBase
 	options  Options
 	breakers *activities.Breakers

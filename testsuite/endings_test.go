@@ -46,14 +46,19 @@ func TestEndings(t *testing.T) {
 
 	one, two, three := 1, 2, 3
 	zero := 0
-	cases := []struct {
+	type ending struct {
 		name     string
 		job      deadletter.Job
 		reason   job.Reason
 		attempts *int
 		message  string
-	}{
+	}
+	cases := []ending{
 		{"budget spent", deadletter.Job{Type: "Fail", Policy: quick(2)}, job.ReasonMaxRetriesExceeded, &two, "boom"},
+		{
+			"budget spent and too old", deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 1, BaseDelay: time.Hour, MaxJobAge: 10 * time.Minute}},
+			job.ReasonMaxRetriesExceeded, &one, "boom",
+		},
 		{"fatal", deadletter.Job{Type: "Fatal", Policy: quick(3)}, job.ReasonFatalError, &one, "no such customer"},
 		{"wrapped fatal", deadletter.Job{Type: "WrappedFatal", Policy: quick(3)}, job.ReasonFatalError, &one, "card expired"},
 		{"panic", deadletter.Job{Type: "Panic", Policy: quick(2)}, job.ReasonMaxRetriesExceeded, &two, "index out of range"},
@@ -84,6 +89,7 @@ func TestEndings(t *testing.T) {
 			job.ReasonRetryLifetimeExpired, &zero, "",
 		},
 	}
+	panicked := slices.IndexFunc(cases, func(c ending) bool { return c.name == "panic" })
 	runs := make([]client.WorkflowRun, len(cases))
 	for i, c := range cases {
 		if c.job.TaskQueue != "" {
@@ -113,7 +119,7 @@ func TestEndings(t *testing.T) {
 		require.NoError(t, w.wait(w.enqueue(deadletter.Job{Type: "Fine"}), nil))
 	})
 	t.Run("panic keeps its stack", func(t *testing.T) {
-		require.Contains(t, w.dead(runs[3]).ErrorStack, "endings_test.go")
+		require.Contains(t, w.dead(runs[panicked]).ErrorStack, "endings_test.go")
 	})
 }
 

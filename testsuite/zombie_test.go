@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"sync/atomic"
 	"syscall"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/job"
@@ -78,4 +82,40 @@ func TestZombies(t *testing.T) {
 		require.Zero(t, fourth.Load())
 		require.Len(t, w.attempts(t, run), 3)
 	})
+}
+
+// TestLateReport proves that a worker which was taken for dead and reports after
+// all changes nothing.
+func TestLateReport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startDLQ(nil)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{})
+	require.NoError(t, err)
+	c, err := client.Dial(client.Options{
+		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
+		ConnectionOptions: client.ConnectionOptions{DialOptions: beforeCall("RecordActivityTaskHeartbeat", func() error {
+			return errors.New("cut off")
+		})},
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	release, returned := make(chan struct{}), make(chan struct{})
+	jobs := worker.New(c, w.queue, worker.Options{})
+	jobs.RegisterActivityWithOptions(func(context.Context) (string, error) {
+		<-release
+		defer close(returned)
+		return "late", nil
+	}, activity.RegisterOptions{Name: "Late"})
+	stop := w.start(jobs)
+
+	run := w.enqueue(deadletter.Job{Type: "Late", Policy: deadletter.Policy{MaxAttempts: 3, HeartbeatTimeout: 2 * time.Second}})
+	require.ErrorContains(t, w.wait(run, nil), "dead-lettered: zombie after 1 attempts")
+	before, length := w.dead(run), len(w.history(run))
+	close(release)
+	<-returned
+	stop() // waits for the report
+	require.Equal(t, before, w.dead(run))
+	require.Len(t, w.history(run), length)
+	require.EqualValues(t, 1, w.count())
 }
