@@ -56,7 +56,8 @@ func TestEndings(t *testing.T) {
 	cases := []ending{
 		{"budget spent", deadletter.Job{Type: "Fail", Policy: quick(2)}, job.ReasonMaxRetriesExceeded, &two, "boom"},
 		{
-			"budget spent and too old", deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 1, BaseDelay: time.Hour, MaxJobAge: 10 * time.Minute}},
+			"budget spent and too old",
+			deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 1, BaseDelay: time.Hour, MaxJobAge: 10 * time.Minute}},
 			job.ReasonMaxRetriesExceeded, &one, "boom",
 		},
 		{"fatal", deadletter.Job{Type: "Fatal", Policy: quick(3)}, job.ReasonFatalError, &one, "no such customer"},
