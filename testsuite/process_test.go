@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,7 +45,21 @@ func TestMain(m *testing.M) {
 	if os.Getenv(noCacheEnv) != "" {
 		worker.SetStickyWorkflowCacheSize(0)
 	}
+	waitTogether()
 	devtest.Main(m)
+}
+
+// waitTogether lets more tests run at once than there are cores, unless the command
+// line says how many: they wait for servers much more than they work.
+func waitTogether() {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", "5"); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // startProcess runs this binary in a role. It kills itself, as kill -9 would,

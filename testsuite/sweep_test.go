@@ -161,15 +161,19 @@ func TestSweepTerminated(t *testing.T) {
 		w.terminate(run, "cleaning up")
 	}
 	for range 3 {
-		add(1, "TemporalTimeout:WorkflowExecution", "passed the workflow execution timeout of 2s", func(i int) client.WorkflowRun {
-			return w.bare(client.StartWorkflowOptions{WorkflowExecutionTimeout: 2 * time.Second},
+		add(1, "TemporalTimeout:WorkflowExecution", "passed the workflow execution timeout of 20s", func(i int) client.WorkflowRun {
+			run := w.bare(client.StartWorkflowOptions{WorkflowExecutionTimeout: 20 * time.Second},
 				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
+			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
+			return run
 		})
 	}
 	for range 2 {
-		add(1, "TemporalTimeout:WorkflowRun", "passed the workflow run timeout of 2s", func(i int) client.WorkflowRun {
-			return w.bare(client.StartWorkflowOptions{WorkflowRunTimeout: 2 * time.Second},
+		add(1, "TemporalTimeout:WorkflowRun", "passed the workflow run timeout of 20s", func(i int) client.WorkflowRun {
+			run := w.bare(client.StartWorkflowOptions{WorkflowRunTimeout: 20 * time.Second},
 				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
+			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
+			return run
 		})
 	}
 	alive := w.enqueue(deadletter.Job{Type: "Hang", Policy: policy}, 0, "alive")
