@@ -107,8 +107,8 @@ func (p Policy) Validate() error {
 	return errors.Join(faults...)
 }
 
-// minHeartbeatTimeout is the resolution of the server's timers.
-const minHeartbeatTimeout = time.Second
+// minHeartbeatTimeout leaves four heartbeats time to make their way.
+const minHeartbeatTimeout = 100 * time.Millisecond
 
 // policyFields lists the wire names beside the field that each fills.
 func (p *Policy) policyFields() (durations map[string]*time.Duration, flags map[string]*bool) {
