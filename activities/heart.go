@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -40,11 +39,7 @@ func (h *heart) adopt(ctx context.Context, info activity.Info) {
 	if !h.Next.HasHeartbeatDetails(ctx) {
 		return
 	}
-	raws := make([]converter.RawValue, 1+job.MaxDetails)
-	targets := make([]any, len(raws))
-	for i := range raws {
-		targets[i] = &raws[i]
-	}
+	raws, targets := rawTargets(1 + job.MaxDetails)
 	if h.Next.GetHeartbeatDetails(ctx, targets...) != nil {
 		return
 	}
@@ -106,11 +101,7 @@ func (h *heart) encode(details []any) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	raws := make([]converter.RawValue, len(details))
-	targets := make([]any, len(details))
-	for i := range raws {
-		targets[i] = &raws[i]
-	}
+	raws, targets := rawTargets(len(details))
 	if err := h.converter.FromPayloads(payloads, targets...); err != nil {
 		return nil, err
 	}
@@ -119,6 +110,15 @@ func (h *heart) encode(details []any) ([]any, error) {
 		encoded[i] = raw
 	}
 	return encoded, nil
+}
+
+// rawTargets returns n raw values and what to decode them through.
+func rawTargets(n int) ([]converter.RawValue, []any) {
+	raws, targets := make([]converter.RawValue, n), make([]any, n)
+	for i := range raws {
+		targets[i] = &raws[i]
+	}
+	return raws, targets
 }
 
 // leave hands the log to the next attempt.
@@ -188,6 +188,3 @@ func (h *heart) checkpoint() []byte {
 
 // maxCheckpoint bounds the checkpoint that travels with a failure, in bytes.
 const maxCheckpoint = 64 << 10
-
-// interceptorHeader is the form in which interceptors see headers.
-type interceptorHeader = map[string]*commonpb.Payload

@@ -45,18 +45,12 @@ func readTrail(
 	namespace string, execution *commonpb.WorkflowExecution, scheduledID int64,
 ) (*trail, error) {
 	var t trail
-	request := &workflowservice.GetWorkflowExecutionHistoryRequest{Namespace: namespace, Execution: execution}
-	for {
-		page, err := service.GetWorkflowExecutionHistory(ctx, request)
-		if err != nil {
-			return nil, fmt.Errorf("activities: read history of %s: %w", execution.GetWorkflowId(), err)
-		}
-		for _, event := range page.GetHistory().GetEvents() {
-			t.note(event, scheduledID)
-		}
-		if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {
-			break
-		}
+	_, err := scanHistory(ctx, service, namespace, execution, func(event *historypb.HistoryEvent) bool {
+		t.note(event, scheduledID)
+		return false
+	})
+	if err != nil {
+		return nil, err
 	}
 	if t.start.GetWorkflowExecutionStartedEventAttributes() == nil {
 		return nil, fmt.Errorf("activities: the history of %s has no start event", execution.GetWorkflowId())
@@ -177,23 +171,34 @@ func Attempt(ctx context.Context, startedEventID int64) (int, error) {
 }
 
 // scanOwnHistory passes the events of the activity's workflow to found until it
-// says true.
+// says true, which it must.
 func scanOwnHistory(ctx context.Context, found func(*historypb.HistoryEvent) bool) error {
 	info := activity.GetInfo(ctx)
-	request := &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: info.Namespace,
-		Execution: &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID},
+	execution := &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID}
+	told, err := scanHistory(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, execution, found)
+	if err == nil && !told {
+		err = fmt.Errorf("activities: the history of %s does not tell", execution.GetWorkflowId())
 	}
+	return err
+}
+
+// scanHistory passes the events of a workflow to found, page by page, until it
+// says true; told is whether it did.
+func scanHistory(
+	ctx context.Context, service workflowservice.WorkflowServiceClient,
+	namespace string, execution *commonpb.WorkflowExecution, found func(*historypb.HistoryEvent) bool,
+) (told bool, err error) {
+	request := &workflowservice.GetWorkflowExecutionHistoryRequest{Namespace: namespace, Execution: execution}
 	for {
-		page, err := activity.GetClient(ctx).WorkflowService().GetWorkflowExecutionHistory(ctx, request)
+		page, err := service.GetWorkflowExecutionHistory(ctx, request)
 		if err != nil {
-			return fmt.Errorf("activities: read history of %s: %w", info.WorkflowExecution.ID, err)
+			return false, fmt.Errorf("activities: read history of %s: %w", execution.GetWorkflowId(), err)
 		}
 		if slices.ContainsFunc(page.GetHistory().GetEvents(), found) {
-			return nil
+			return true, nil
 		}
 		if request.NextPageToken = page.GetNextPageToken(); len(request.NextPageToken) == 0 {
-			return fmt.Errorf("activities: the history of %s does not tell", info.WorkflowExecution.ID)
+			return false, nil
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -131,7 +132,7 @@ func isHandler(info activity.Info) bool {
 	return !job.IsOwnActivity(info.ActivityType.Name)
 }
 
-func readPlan(header interceptorHeader) job.Plan {
+func readPlan(header map[string]*commonpb.Payload) job.Plan {
 	var plan job.Plan
 	if payload := header[job.PlanHeader]; payload != nil {
 		// One that does not parse is none: no jitter then.

@@ -11,8 +11,6 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
-var contextCanceled = context.Canceled
-
 // untilShutdown returns the handler's context: it ends when its worker has been
 // stopping for StopGrace, in time for the handler to return and be reported.
 // interrupted tells whether the worker is stopping; release ends the watch.

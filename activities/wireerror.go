@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -223,7 +224,7 @@ func panicError(value any) error {
 
 // isCancellation reports whether an attempt ended because its context did.
 func isCancellation(err error) bool {
-	return errors.Is(err, contextCanceled) || temporal.IsCanceledError(err)
+	return errors.Is(err, context.Canceled) || temporal.IsCanceledError(err)
 }
 
 // passes reports whether an error is none of a handler's failures: it completes
