@@ -268,5 +268,6 @@ func (p *Plugin) registerWorkflows(r workflowRegistry) {
 	w := workflows.Workflows{TaskQueue: p.options.TaskQueue}
 	r.RegisterWorkflowWithOptions(w.Job, workflow.RegisterOptions{Name: job.WorkflowType})
 	r.RegisterWorkflowWithOptions(w.Operator, workflow.RegisterOptions{Name: job.OperatorWorkflowType})
+	r.RegisterWorkflowWithOptions(w.BulkOperation, workflow.RegisterOptions{Name: job.BulkWorkflowType})
 	r.RegisterWorkflowWithOptions(w.Sweep, workflow.RegisterOptions{Name: job.SweepWorkflowType})
 }

@@ -43,6 +43,10 @@ func (a *Activities) Register(r Registry) {
 		job.PurgeActivityType:     a.Purge,
 		job.SettleActivityType:    a.Settle,
 		job.SweepPageActivityType: a.SweepPage,
+		job.BulkBeginActivityType: a.BulkBegin,
+		job.BulkStepActivityType:  a.BulkStep,
+		job.BulkWatchActivityType: a.BulkWatch,
+		job.BulkMarkActivityType:  a.BulkMark,
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

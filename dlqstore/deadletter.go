@@ -158,6 +158,15 @@ const (
 	VerbPurge         = "purge"
 	VerbSettle        = "settle"    // the outcome of a replay became known
 	VerbSupersede     = "supersede" // the job, reset by a person, succeeded after all
+
+	// Of plans as a whole.
+	VerbPlan   = "plan"
+	VerbApply  = "apply"
+	VerbPause  = "pause"
+	VerbResume = "resume"
+	VerbFinish = "finish"
+	VerbCancel = "cancel"
+	VerbStop   = "stop"
 )
 
 // Event is one row of table events: who did what to a dead letter, and when.

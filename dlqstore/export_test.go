@@ -32,13 +32,14 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 	queries := map[string]string{}
 	for _, statement := range statements {
-		if statement != purgeVictims && statement != purgeSelected { // halves of one
+		if !slices.Contains([]string{purgeVictims, purgeSelected, freezeChosen, freezeMembers}, statement) { // halves
 			queries[statement] = s.sql(statement)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(filters)) {
 		where, _ := filters[name].where()
 		queries["count "+name] = s.sql(selectCount) + where
+		queries["freeze "+name] = s.sql(freezeChosen) + where + s.sql(freezeMembers)
 		queries["purge "+name] = s.sql(purgeVictims) + where + s.sql(purgeSelected)
 		for _, oldest := range []bool{false, true} {
 			cursor, err := cursorAt(&DeadLetter{Key: Key{"n", "w", "r"}}, oldest)

@@ -13,4 +13,8 @@ var statements = []string{
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
 	purgeOne, purgeVictims, purgeSelected,
+	insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
+	selectPlan, selectPlans, selectPlanItems, lockPlan, applyPlan, markPlan, leaveMembers,
+	selectMembers, endMembers, insertLeftAlone, lockMembers, purgeMembers,
+	selectReplaysOf, insertReplays, countReplays, insertReplayEvents, confirmReplays, selectBegun, selectOutcomes,
 }

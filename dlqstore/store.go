@@ -92,12 +92,11 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	if err != nil {
 		return nil, classify(err)
 	}
-	ms := set.timeout.Milliseconds()
 	s := &Store{
 		pool:       pool,
 		schema:     set.schema,
 		timeout:    set.timeout,
-		bounds:     fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms),
+		bounds:     boundsOf(set.timeout),
 		statements: make(map[string]string, len(statements)),
 	}
 	for _, statement := range statements {
@@ -108,6 +107,12 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// boundsOf is what bounds a transaction on the server.
+func boundsOf(timeout time.Duration) string {
+	ms := timeout.Milliseconds()
+	return fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
 }
 
 // Close closes the pool. It waits for operations in flight.
@@ -141,6 +146,8 @@ func qualify(statement, schema string) string {
 const (
 	beginWrite = `begin isolation level read committed read write`
 	beginRead  = `begin isolation level read committed read only`
+	// beginFreeze has one snapshot for all of its statements.
+	beginFreeze = `begin isolation level repeatable read read write`
 )
 
 // inTx runs fn in a transaction that the client and the server bound in time.

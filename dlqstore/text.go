@@ -2,6 +2,7 @@ package dlqstore
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/deadletter-dev/deadletter/internal/text"
 )
@@ -23,10 +24,14 @@ func holdableTags(tags map[string]string) map[string]string {
 }
 
 // encoded returns a map of texts and numbers, made holdable by the caller, as JSON.
-func encoded[V any](fields map[string]V) string {
-	data, err := json.Marshal(fields)
+func encoded(value any) string {
+	data, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // such a map always encodes
+		panic(err) // such values always encode
 	}
 	return string(data)
 }
+
+// holdableJSON is encoded for texts that no caller has made holdable: jsonb takes
+// no \u0000.
+func holdableJSON(value any) string { return strings.ReplaceAll(encoded(value), `\u0000`, `\ufffd`) }

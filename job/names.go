@@ -15,6 +15,23 @@ const (
 	// SweepScheduleID is the schedule that starts it, one in a namespace.
 	SweepScheduleID = "deadletter-sweep"
 
+	// BulkWorkflowType is the workflow that applies a plan; see BulkInput.
+	BulkWorkflowType = "deadletter.BulkOperation"
+	// The signals of a bulk operation, each with a BulkControl.
+	BulkPauseMessage  = "pause"
+	BulkResumeMessage = "resume"
+	BulkCancelMessage = "cancel"
+	// BulkProgressQuery answers with a BulkProgress.
+	BulkProgressQuery = "progress"
+	// BulkBeginActivityType lets an operation begin; see BulkPlan.
+	BulkBeginActivityType = "deadletter.BulkBegin"
+	// BulkStepActivityType is one stretch of an operation; see BulkStep.
+	BulkStepActivityType = "deadletter.BulkStep"
+	// BulkWatchActivityType waits for the outcomes of replays; see BulkOutcomes.
+	BulkWatchActivityType = "deadletter.BulkWatch"
+	// BulkMarkActivityType notes where an operation stands; see BulkMark.
+	BulkMarkActivityType = "deadletter.BulkMark"
+
 	// DefaultTaskQueue is the task queue of the dead-letter activities.
 	DefaultTaskQueue = "deadletter"
 

@@ -21,6 +21,9 @@ type Config struct {
 	Client client.Client
 	// Namespace is the client's. Empty means "default".
 	Namespace string
+	// TaskQueue is that of the dead-letter activities, which carry out bulk
+	// operations. Empty means job.DefaultTaskQueue.
+	TaskQueue string
 }
 
 // Operator runs the verbs on one namespace. It is safe for concurrent use.
@@ -28,6 +31,7 @@ type Operator struct {
 	store     *dlqstore.Store
 	client    client.Client
 	namespace string
+	taskQueue string
 }
 
 // New returns an operator, or an error that names every fault of the config.
@@ -45,7 +49,10 @@ func New(config Config) (*Operator, error) {
 	if config.Namespace == "" {
 		config.Namespace = client.DefaultNamespace
 	}
-	return &Operator{store: config.Store, client: config.Client, namespace: config.Namespace}, nil
+	if config.TaskQueue == "" {
+		config.TaskQueue = job.DefaultTaskQueue
+	}
+	return &Operator{store: config.Store, client: config.Client, namespace: config.Namespace, taskQueue: config.TaskQueue}, nil
 }
 
 // ErrNoActor is returned by every verb that changes something and is not told

@@ -11,6 +11,7 @@ create table {{.schema}}.plans (
     expires_at timestamptz not null, -- until then a plan that nobody applied can be, and holds its members
     matched bigint not null, -- what the filter selected
     members bigint not null, -- what is frozen: fewer when truncated
+    report jsonb not null default '{}', -- what was shown of the members
     state text not null default 'planned' constraint plans_state_check check (state in (
         'planned', 'applying', 'paused', 'finished', 'cancelled', 'stopped'
     )),

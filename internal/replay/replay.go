@@ -57,32 +57,44 @@ func (s Starter) Replay(ctx context.Context, request dlqstore.ReplayRequest) (jo
 // Finish starts the job of a counted replay, or finds it started, and confirms
 // it in the store. It may be repeated, by several processes at once.
 func (s Starter) Finish(ctx context.Context, start *dlqstore.ReplayStart) (job.ReplayOutput, error) {
-	out := job.ReplayOutput{WorkflowID: start.Replay.NewWorkflowID}
-	if start.Replay.NewRunID != nil {
-		out.RunID = *start.Replay.NewRunID
-		return out, nil
+	runID, err := s.Start(ctx, start)
+	if err != nil {
+		return job.ReplayOutput{}, err
 	}
+	if start.Replay.NewRunID == nil {
+		if err := s.Store.ConfirmReplay(ctx, start.Replay.RequestID, runID); err != nil {
+			return job.ReplayOutput{}, err
+		}
+	}
+	return job.ReplayOutput{WorkflowID: start.Replay.NewWorkflowID, RunID: runID}, nil
+}
+
+// Start is Finish without the confirmation, which is the caller's to write. A
+// start that can never succeed is refused in the store; the error then wraps
+// dlqstore.ErrRefused.
+func (s Starter) Start(ctx context.Context, start *dlqstore.ReplayStart) (runID string, err error) {
+	if start.Replay.NewRunID != nil {
+		return *start.Replay.NewRunID, nil
+	}
+	newID := start.Replay.NewWorkflowID
 	if age := time.Since(start.Replay.RequestedAt); age > MaxStartDelay {
-		return job.ReplayOutput{}, fmt.Errorf(
+		return "", fmt.Errorf(
 			"replay: request %s: %w: its start was never confirmed and is too long ago to be repeated safely; see whether workflow %s ran, and if it did not, replay under a new request id",
-			start.Replay.RequestID, dlqstore.ErrRefused, out.WorkflowID)
+			start.Replay.RequestID, dlqstore.ErrRefused, newID)
 	}
 	request, err := startRequest(start)
 	if err != nil {
-		return job.ReplayOutput{}, s.refuse(ctx, start, err)
+		return "", s.refuse(ctx, start, err)
 	}
-	out.RunID, err = s.start(ctx, request)
+	runID, err = s.start(ctx, request)
 	var refused *refusal
 	if errors.As(err, &refused) {
-		return job.ReplayOutput{}, s.refuse(ctx, start, refused.cause)
+		return "", s.refuse(ctx, start, refused.cause)
 	}
 	if err != nil {
-		return job.ReplayOutput{}, fmt.Errorf("replay: start %s: %w", out.WorkflowID, err)
+		return "", fmt.Errorf("replay: start %s: %w", newID, err)
 	}
-	if err := s.Store.ConfirmReplay(ctx, start.Replay.RequestID, out.RunID); err != nil {
-		return job.ReplayOutput{}, err
-	}
-	return out, nil
+	return runID, nil
 }
 
 // refusal is a start that the server will never accept.

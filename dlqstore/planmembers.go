@@ -1,0 +1,205 @@
+package dlqstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
+)
+
+const (
+	selectMembers = `
+select i.position, i.namespace, i.workflow_id, i.run_id, i.revision, coalesce(octet_length(d.payloads), 0)
+from {schema}.plan_items i
+left join {schema}.dead_letters d on (d.namespace, d.workflow_id, d.run_id) = (i.namespace, i.workflow_id, i.run_id)
+where i.plan_id = @id and i.state = 'pending' and i.position > @after
+order by i.position
+limit @limit`
+
+	// endMembers counts only those that this very statement ends, so that the sums in
+	// plans are exact whatever is repeated.
+	endMembers = `
+with ended as (
+	update {schema}.plan_items i
+	set state = e.state, error = e.error, finished_at = now()
+	from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
+	where i.plan_id = @id and i.position = e.position and i.state = 'pending'
+	returning e.state
+)
+update {schema}.plans
+set done = done + (select count(*) from ended where state = 'done'),
+	skipped = skipped + (select count(*) from ended where state = 'skipped'),
+	failed = failed + (select count(*) from ended where state = 'failed')
+where id = @id`
+
+	// insertLeftAlone writes an event for each member that a bulk verb could not do.
+	insertLeftAlone = `
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
+select @verb || '_' || e.state, @actor, i.namespace, i.workflow_id, i.run_id, i.plan_id, jsonb_build_object('position', i.position, 'error', e.error)
+from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
+join {schema}.plan_items i on i.plan_id = @id and i.position = e.position
+where i.state = 'pending' and e.state <> 'done'`
+
+	// lockMembers takes the rows in the order of every other statement that takes
+	// several, so that two of them do not deadlock.
+	lockMembers = `
+select` + listColumns + `,` + wireColumns + `
+from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
+join {schema}.dead_letters d on d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
+order by d.dead_at, d.namespace, d.workflow_id, d.run_id
+for update of d`
+
+	purgeMembers = `
+with gone as (
+	delete from {schema}.dead_letters d
+	using unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
+	where d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
+	returning d.namespace, d.workflow_id, d.run_id, d.reason, d.job_type, d.dead_at
+)
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
+select 'purge', @actor, gone.namespace, gone.workflow_id, gone.run_id, @id,
+	jsonb_build_object('reason', gone.reason, 'job_type', gone.job_type, 'dead_at', gone.dead_at)
+from gone`
+)
+
+// Member is one pending member of a plan.
+type Member struct {
+	Position int
+	Key
+	Revision int // when it was frozen
+	// Bytes is the size of the arguments, 0 when the dead letter is gone.
+	Bytes int
+}
+
+// MemberEnd says how a member ended.
+type MemberEnd struct {
+	Position int
+	State    ItemState // done, skipped or failed
+	Error    string
+}
+
+// Members returns pending members of a plan behind a position, in their order.
+func (s *Store) Members(ctx context.Context, planID string, after, limit int) ([]Member, error) {
+	args := pgx.NamedArgs{"id": planID, "after": after, "limit": limit}
+	members, err := query(ctx, s, selectMembers, args, pgx.RowToStructByPos[memberRow])
+	if err != nil {
+		return nil, fmt.Errorf("members of plan %s: %w", planID, err)
+	}
+	list := make([]Member, len(members))
+	for i, m := range members {
+		list[i] = Member{m.Position, Key{m.Namespace, m.WorkflowID, m.RunID}, m.Revision, m.Bytes}
+	}
+	return list, nil
+}
+
+// memberRow has the columns of selectMembers.
+type memberRow struct {
+	Position                     int
+	Namespace, WorkflowID, RunID string
+	Revision, Bytes              int
+}
+
+// EndMembers notes how members ended, with an event for each that was not done: its
+// verb is that of the plan with _skipped or _failed behind it. A member that has ended stays as it is.
+func (s *Store) EndMembers(ctx context.Context, plan *Plan, ends []MemberEnd) error {
+	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error { return s.endMembers(ctx, tx, plan, ends) })
+	if err != nil {
+		return fmt.Errorf("members of %s: %w", plan.ID, err)
+	}
+	return nil
+}
+
+func (s *Store) endMembers(ctx context.Context, tx pgx.Tx, plan *Plan, ends []MemberEnd) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	var positions []int
+	var states, errs []string
+	leftAlone := false
+	for _, end := range ends {
+		positions, states, errs = append(positions, end.Position), append(states, string(end.State)), append(errs, text.Bounded(end.Error, maxMemberError))
+		leftAlone = leftAlone || end.State != ItemDone
+	}
+	args := pgx.NamedArgs{
+		"id": plan.ID, "positions": positions, "states": states, "errors": errs,
+		"verb": string(plan.Verb), "actor": plan.AppliedBy,
+	}
+	if leftAlone { // before the members change: it looks at those that are pending
+		if _, err := tx.Exec(ctx, s.sql(insertLeftAlone), args); err != nil {
+			return classify(err)
+		}
+	}
+	_, err := tx.Exec(ctx, s.sql(endMembers), args)
+	return classify(err)
+}
+
+// maxMemberError bounds what a plan keeps of one member's failure, in bytes.
+const maxMemberError = 2000
+
+// lockMembers returns the dead letters of members, locked, by their keys.
+func (s *Store) lockMembers(ctx context.Context, tx pgx.Tx, plan *Plan, members []Member) (map[Key]*DeadLetter, error) {
+	rows, err := collect(ctx, tx, s.sql(lockMembers), memberArgs(plan, members), scanDeadLetter)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[Key]*DeadLetter, len(rows))
+	for _, dl := range rows {
+		found[dl.Key] = dl
+	}
+	return found, nil
+}
+
+func memberArgs(plan *Plan, members []Member) pgx.NamedArgs {
+	var workflowIDs, runIDs []string
+	for _, m := range members {
+		workflowIDs, runIDs = append(workflowIDs, m.WorkflowID), append(runIDs, m.RunID)
+	}
+	return pgx.NamedArgs{"namespace": plan.Namespace, "workflow_ids": workflowIDs, "run_ids": runIDs, "id": plan.ID, "actor": plan.AppliedBy}
+}
+
+// unfit says why a bulk verb leaves a member alone; empty when it does not.
+func (m Member) unfit(plan *Plan, dl *DeadLetter) string {
+	switch {
+	case dl == nil:
+		return "the dead letter is gone: it was purged after the plan was made"
+	case dl.Revision != m.Revision:
+		return fmt.Sprintf("it was edited after the plan was made: revision %d was planned and it has %d", m.Revision, dl.Revision)
+	case plan.skipsSuperseded() && dl.SupersededAt != nil:
+		return "superseded: the job succeeded in a later run"
+	default:
+		return ""
+	}
+}
+
+// PurgeMembers removes the dead letters of members for good and ends the members,
+// in one transaction. Those that are gone or were edited since are skipped.
+func (s *Store) PurgeMembers(ctx context.Context, plan *Plan, members []Member) error {
+	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error { return s.purgeMembers(ctx, tx, plan, members) })
+	if err != nil {
+		return fmt.Errorf("purge members of %s: %w", plan.ID, err)
+	}
+	return nil
+}
+
+func (s *Store) purgeMembers(ctx context.Context, tx pgx.Tx, plan *Plan, members []Member) error {
+	found, err := s.lockMembers(ctx, tx, plan, members)
+	if err != nil {
+		return err
+	}
+	var fit []Member
+	ends := make([]MemberEnd, len(members))
+	for i, m := range members {
+		ends[i] = MemberEnd{Position: m.Position, State: ItemDone}
+		if why := m.unfit(plan, found[m.Key]); why != "" {
+			ends[i].State, ends[i].Error = ItemSkipped, why
+			continue
+		}
+		fit = append(fit, m)
+	}
+	if _, err := tx.Exec(ctx, s.sql(purgeMembers), memberArgs(plan, fit)); err != nil {
+		return classify(err)
+	}
+	return s.endMembers(ctx, tx, plan, ends)
+}

@@ -1,0 +1,254 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+const (
+	// maxBulkHistory is when an operation goes on as a new run.
+	maxBulkHistory = 1000
+	// bulkActivityTime bounds one try of an operation's activity, bulkHeartbeat the
+	// silence of its worker.
+	bulkActivityTime = 15 * time.Minute
+	bulkHeartbeat    = 15 * time.Second
+	// maxCanaryStep is where an operation with a canary stops to grow its steps.
+	maxCanaryStep = 10_000
+)
+
+// BulkOperation applies a plan: registered as job.BulkWorkflowType, one run at a
+// time under the id job.BulkWorkflowID. It goes on through any crash of its
+// workers and ends by itself; its members and their ends are in Postgres.
+//
+// Signals pause, resume and cancel take a job.BulkControl, query progress answers
+// with a job.BulkProgress, which is also the result. An operation that is paused
+// or cancelled finishes the few members that it has in hand.
+func (w Workflows) BulkOperation(ctx workflow.Context, in job.BulkInput) (job.BulkProgress, error) {
+	op := bulkOperation{input: in, progress: job.BulkProgress{PlanID: in.PlanID}}
+	err := workflow.SetQueryHandlerWithOptions(ctx, job.BulkProgressQuery,
+		func() (job.BulkProgress, error) { return op.progress, nil },
+		workflow.QueryHandlerOptions{Description: "How far the operation is."})
+	if err != nil {
+		return op.progress, err
+	}
+	op.listen(ctx)
+	// The end is noted also when the workflow is cancelled.
+	rest, _ := workflow.NewDisconnectedContext(ctx)
+	rest = workflow.WithActivityOptions(rest, w.bulkMarkOptions())
+	if err := op.begin(rest); err != nil {
+		return op.progress, err
+	}
+	for {
+		if ctx.Err() != nil {
+			op.cancelledBy = "temporal"
+		}
+		switch {
+		case op.cancelledBy != "":
+			if err := op.mark(rest, job.PlanCancelled, op.cancelledBy, ""); err != nil {
+				return op.progress, err
+			}
+			return op.progress, ctx.Err()
+		case op.carried.Paused:
+			if err := op.pause(ctx, rest); err != nil {
+				return op.progress, err
+			}
+			continue
+		case historyIsLong(ctx, maxBulkHistory):
+			return op.progress, op.goOn(ctx)
+		}
+		ended, err := op.advance(workflow.WithActivityOptions(ctx, w.bulkActivityOptions()), rest)
+		if err != nil || ended {
+			return op.progress, err
+		}
+	}
+}
+
+func (w Workflows) bulkActivityOptions() workflow.ActivityOptions {
+	options := w.storeActivityOptions()
+	options.StartToCloseTimeout = bulkActivityTime
+	options.HeartbeatTimeout = bulkHeartbeat
+	options.WaitForCancellation = true
+	return options
+}
+
+// bulkMarkOptions are of activities that do not heartbeat.
+func (w Workflows) bulkMarkOptions() workflow.ActivityOptions {
+	options := w.storeActivityOptions()
+	options.StartToCloseTimeout = bulkActivityTime
+	return options
+}
+
+type bulkOperation struct {
+	input    job.BulkInput
+	carried  job.BulkCarried
+	progress job.BulkProgress
+	// cancelledBy is who cancelled the operation, empty while nobody has.
+	cancelledBy string
+	controls    []workflow.ReceiveChannel
+	// interrupt ends the activity that is under way, if there is one.
+	interrupt workflow.CancelFunc
+}
+
+// listen has the signals take effect as they come.
+func (op *bulkOperation) listen(ctx workflow.Context) {
+	on := func(name string, act func(actor string)) {
+		signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: name + " the operation"})
+		op.controls = append(op.controls, signals)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			for {
+				var control job.BulkControl
+				signals.Receive(ctx, &control)
+				if control.Actor == "" {
+					control.Actor = "signal"
+				}
+				act(control.Actor)
+			}
+		})
+	}
+	on(job.BulkPauseMessage, func(actor string) {
+		op.carried.Paused, op.carried.PausedBy = true, actor
+		op.stopActivity()
+	})
+	on(job.BulkResumeMessage, func(actor string) { op.carried.Paused, op.carried.PausedBy = false, actor })
+	on(job.BulkCancelMessage, func(actor string) {
+		op.cancelledBy = actor
+		op.stopActivity()
+	})
+}
+
+func (op *bulkOperation) stopActivity() {
+	if op.interrupt != nil {
+		op.interrupt()
+	}
+}
+
+func (op *bulkOperation) begin(ctx workflow.Context) error {
+	if op.input.Carried != nil {
+		paused, by := op.carried.Paused, op.carried.PausedBy // a signal may have come before
+		op.carried = *op.input.Carried
+		if by != "" {
+			op.carried.Paused, op.carried.PausedBy = paused, by
+		}
+		return nil
+	}
+	var plan job.BulkPlan
+	if err := workflow.ExecuteActivity(ctx, job.BulkBeginActivityType, op.input).Get(ctx, &plan); err != nil {
+		return err
+	}
+	op.carried.Verb, op.carried.Settings, op.carried.Step = plan.Verb, plan.Settings, plan.Settings.Canary
+	op.progress = plan.Progress
+	if plan.Progress.State != job.PlanPaused || op.carried.Paused {
+		return nil
+	}
+	// The operation was terminated while it was paused, and is applied again.
+	return op.mark(ctx, job.PlanApplying, op.input.Actor, "")
+}
+
+// goOn starts a new run, after the signals that are there have taken effect.
+func (op *bulkOperation) goOn(ctx workflow.Context) error {
+	err := workflow.Await(ctx, func() bool {
+		for _, signals := range op.controls {
+			if signals.Len() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil || op.cancelledBy != "" {
+		return err
+	}
+	next := op.input
+	next.Carried = &op.carried
+	return workflow.NewContinueAsNewError(ctx, job.BulkWorkflowType, next)
+}
+
+func (op *bulkOperation) pause(ctx, rest workflow.Context) error {
+	if err := op.mark(rest, job.PlanPaused, op.carried.PausedBy, ""); err != nil {
+		return err
+	}
+	if workflow.Await(ctx, func() bool { return !op.carried.Paused || op.cancelledBy != "" }) != nil || op.cancelledBy != "" {
+		return nil // cancelled, which the caller sees next
+	}
+	return op.mark(rest, job.PlanApplying, op.carried.PausedBy, "")
+}
+
+// mark notes where the operation stands.
+func (op *bulkOperation) mark(ctx workflow.Context, state job.PlanState, actor, cause string) error {
+	mark := job.BulkMark{PlanID: op.input.PlanID, State: state, Actor: actor, Cause: cause}
+	return workflow.ExecuteActivity(ctx, job.BulkMarkActivityType, mark).Get(ctx, &op.progress)
+}
+
+// advance takes one stretch, or looks at what became of the stretch before, and
+// reports whether the operation has ended.
+func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err error) {
+	if op.carried.Step == 0 || op.carried.Taken < op.carried.Step {
+		var stepped job.BulkStepped
+		step := job.BulkStep{PlanID: op.input.PlanID, Settings: op.carried.Settings, Limit: op.carried.Step - op.carried.Taken}
+		if done, err := op.run(ctx, job.BulkStepActivityType, step, &stepped); !done {
+			return false, err
+		}
+		op.progress = stepped.Progress
+		if op.carried.Step > 0 {
+			op.carried.Taken += stepped.Taken
+		}
+	}
+	if op.carried.Step > 0 && (op.carried.Taken >= op.carried.Step || op.progress.Pending == 0) {
+		if stopped, err := op.judge(ctx, rest); stopped || err != nil {
+			return stopped, err
+		}
+	}
+	if op.progress.Pending > 0 {
+		return false, nil
+	}
+	return true, op.mark(rest, job.PlanFinished, op.input.Actor, "")
+}
+
+// judge stops the operation when too many of its jobs died again, and makes the
+// next step longer when not. It waits for the canary's outcomes, and only looks
+// at those of later steps that are known.
+func (op *bulkOperation) judge(ctx, rest workflow.Context) (stopped bool, err error) {
+	canary := op.carried.Step == op.carried.Settings.Canary
+	var outcomes job.BulkOutcomes
+	for {
+		watch := job.BulkWatch{PlanID: op.input.PlanID, Wait: canary}
+		if done, err := op.run(ctx, job.BulkWatchActivityType, watch, &outcomes); !done {
+			return false, err
+		}
+		if !canary || outcomes.Open == 0 {
+			break
+		}
+	}
+	limit := *op.carried.Settings.MaxRefail
+	if share := outcomes.RefailShare(); share > limit {
+		cause := fmt.Sprintf("%d of %d jobs whose end is known died again and %d did not start: %.0f %%, more than the limit of %.0f %%",
+			outcomes.Refailed, outcomes.Succeeded+outcomes.Refailed+outcomes.Cancelled, outcomes.NotStarted, share*100, limit*100)
+		return true, op.mark(rest, job.PlanStopped, "canary", cause)
+	}
+	op.carried.Step, op.carried.Taken = min(op.carried.Step*2, maxCanaryStep), 0
+	return false, nil
+}
+
+// run runs an activity that a signal may interrupt: done is false, without an
+// error, when one has.
+func (op *bulkOperation) run(ctx workflow.Context, activityType string, in, out any) (done bool, err error) {
+	if op.carried.Paused || op.cancelledBy != "" {
+		return false, nil
+	}
+	ctx, op.interrupt = workflow.WithCancel(ctx)
+	defer func() {
+		op.interrupt()
+		op.interrupt = nil
+	}()
+	err = workflow.ExecuteActivity(ctx, activityType, in).Get(ctx, out)
+	var cancelled *temporal.CanceledError
+	if errors.As(err, &cancelled) {
+		return false, nil
+	}
+	return err == nil, err
+}
