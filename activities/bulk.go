@@ -2,12 +2,10 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"time"
 
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -29,6 +27,8 @@ const (
 	bulkChunkTime = 2 * time.Second
 	// bulkChunkLimit ends a chunk whose servers hang.
 	bulkChunkLimit = time.Minute
+	// bulkLanes is how many chunks are under way at once when no rate is asked for.
+	bulkLanes = 2
 	// bulkTries is how often a start is tried within a chunk. A chunk of which not
 	// one start succeeds is an outage, and is tried again as a whole, up to
 	// bulkOutageTries times: some ten minutes.
@@ -59,11 +59,7 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	if err != nil {
 		return job.BulkStepped{}, final(err)
 	}
-	step := bulkStep{
-		store: a.Store, service: a.client(ctx, info).WorkflowService(), plan: plan, settings: in.Settings,
-		limiter: rate.NewLimiter(limitOf(in.Settings.Rate), 1),
-		outage:  info.Attempt < bulkOutageTries,
-	}
+	step := a.newBulkStep(ctx, plan, in.Settings)
 	stopBeating := beatWhile(ctx)
 	err = step.stretch(ctx, in.Limit)
 	stopBeating()
@@ -77,67 +73,97 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	return job.BulkStepped{Taken: step.taken, Progress: plan.Progress()}, nil
 }
 
-func limitOf(perSecond float64) rate.Limit {
-	if perSecond <= 0 {
-		return rate.Inf
-	}
-	return rate.Limit(perSecond)
-}
-
 type bulkStep struct {
-	store    *dlqstore.Store
-	service  workflowservice.WorkflowServiceClient
-	plan     *dlqstore.Plan
-	settings job.BulkSettings
-	limiter  *rate.Limiter
+	store   *dlqstore.Store
+	starter replay.Starter
+	plan    *dlqstore.Plan
+	limiter *rate.Limiter
+	slots   chan struct{} // one for each start that may be under way
 	// outage allows a chunk without one success to fail as a whole.
 	outage bool
+
+	mu     sync.Mutex
+	after  int // the position behind which the next chunk begins
+	inHand int // members of chunks under way
 	taken  int // done and failed
+}
+
+func (a *Activities) newBulkStep(ctx context.Context, plan *dlqstore.Plan, settings job.BulkSettings) *bulkStep {
+	info := activity.GetInfo(ctx)
+	limit := rate.Inf
+	if settings.Rate > 0 {
+		limit = rate.Limit(settings.Rate)
+	}
+	return &bulkStep{
+		store: a.Store, starter: replay.Starter{Store: a.Store, Service: a.client(ctx, info).WorkflowService()}, plan: plan,
+		limiter: rate.NewLimiter(limit, 1), slots: make(chan struct{}, settings.Concurrency), outage: info.Attempt < bulkOutageTries,
+	}
 }
 
 // stretch ends early, without an error, when ctx does: the operation is paused or
 // cancelled then, and what has ended is in the store.
 func (s *bulkStep) stretch(ctx context.Context, limit int) error {
-	began := time.Now()
+	until := time.Now().Add(bulkStretch)
+	lanes := 1
+	if s.limiter.Limit() == rate.Inf {
+		lanes = bulkLanes // Postgres works on one chunk while Temporal does on the other
+	}
 	s.limiter.Allow() // its first token is free, and there may have been a stretch just before
-	for ctx.Err() == nil && time.Since(began) < bulkStretch {
-		size := s.chunkSize()
-		if limit > 0 {
-			size = min(size, limit-s.taken)
-		}
-		if size <= 0 {
+	group, ctx := errgroup.WithContext(ctx)
+	for range lanes {
+		group.Go(func() error {
+			for ctx.Err() == nil && time.Now().Before(until) {
+				if more, err := s.next(ctx, limit); err != nil || !more {
+					return err
+				}
+			}
 			return nil
-		}
-		members, err := s.store.Members(ctx, s.plan.ID, 0, size)
-		if err != nil || len(members) == 0 {
-			return ignoreEnd(ctx, err)
-		}
-		if s.limiter.Wait(ctx) != nil {
-			return nil
-		}
-		// What has begun is finished, also when the operation is told to stop.
-		chunk, cancel := context.WithTimeout(context.WithoutCancel(ctx), bulkChunkLimit)
-		err = s.chunk(chunk, withinBytes(members, bulkChunkBytes))
-		cancel()
-		if err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
-func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// next takes one chunk, and reports whether there may be another.
+func (s *bulkStep) next(ctx context.Context, limit int) (more bool, err error) {
+	members, err := s.pick(ctx, limit)
+	if err != nil && ctx.Err() == nil {
+		return false, err
 	}
-	return err
+	if len(members) == 0 || s.limiter.Wait(ctx) != nil {
+		return false, nil
+	}
+	// What has begun is finished, also when the operation is told to stop.
+	chunk, cancel := context.WithTimeout(context.WithoutCancel(ctx), bulkChunkLimit)
+	defer cancel()
+	taken, err := s.chunk(chunk, members)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inHand -= len(members)
+	s.taken += taken
+	return err == nil, err
 }
 
-func (s *bulkStep) chunkSize() int {
-	if s.settings.Rate <= 0 {
-		return bulkChunk
+func (s *bulkStep) pick(ctx context.Context, limit int) ([]dlqstore.Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := bulkChunk
+	if perSecond := s.limiter.Limit(); perSecond != rate.Inf {
+		size = min(size, max(1, int(math.Ceil(float64(perSecond)*bulkChunkTime.Seconds()))))
 	}
-	return min(bulkChunk, max(1, int(math.Ceil(s.settings.Rate*bulkChunkTime.Seconds()))))
+	if limit > 0 {
+		size = min(size, limit-s.taken-s.inHand)
+	}
+	if size <= 0 {
+		return nil, nil
+	}
+	members, err := s.store.Members(ctx, s.plan.ID, s.after, size)
+	if err != nil || len(members) == 0 {
+		return nil, err
+	}
+	members = withinBytes(members, bulkChunkBytes)
+	s.after = members[len(members)-1].Position
+	s.inHand += len(members)
+	return members, nil
 }
 
 // withinBytes keeps the first members, and at least one.
@@ -151,68 +177,66 @@ func withinBytes(members []dlqstore.Member, limit int) []dlqstore.Member {
 	return members
 }
 
-func (s *bulkStep) chunk(ctx context.Context, members []dlqstore.Member) error {
+// chunk returns how many of the members are done or failed.
+func (s *bulkStep) chunk(ctx context.Context, members []dlqstore.Member) (taken int, err error) {
 	if s.plan.Verb == job.BulkReplay {
-		return s.replay(ctx, members)
+		starts, err := s.store.BeginMemberReplays(ctx, s.plan, members)
+		if err != nil {
+			return 0, err
+		}
+		return s.finish(ctx, starts)
 	}
 	for range members[1:] { // the first has waited
 		if err := s.limiter.Wait(ctx); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	s.taken += len(members)
-	return s.store.PurgeMembers(ctx, s.plan, members)
-}
-
-func (s *bulkStep) replay(ctx context.Context, members []dlqstore.Member) error {
-	starts, err := s.store.BeginMemberReplays(ctx, s.plan, members)
-	if err != nil {
-		return err
-	}
-	return s.finish(ctx, starts)
+	return len(members), s.store.PurgeMembers(ctx, s.plan, members)
 }
 
 // finish starts the jobs of replays that are decided, and notes how it went.
-func (s *bulkStep) finish(ctx context.Context, starts []dlqstore.MemberStart) error {
-	starter := replay.Starter{Store: s.store, Service: s.service}
-	var mu sync.Mutex
-	var started []dlqstore.MemberStarted
-	var refused []dlqstore.MemberEnd
-	var unsure []error
-	var unsureEnds []dlqstore.MemberEnd
-	group := errgroup.Group{}
-	group.SetLimit(s.settings.Concurrency)
+func (s *bulkStep) finish(ctx context.Context, starts []dlqstore.MemberStart) (taken int, err error) {
+	runs, errs := make([]string, len(starts)), make([]error, len(starts))
+	var starting sync.WaitGroup
+	tried := 0
 	for i := range starts {
 		if i > 0 && s.limiter.Wait(ctx) != nil {
 			break // those that are left are pending still
 		}
-		group.Go(func() error {
-			runID, err := start(ctx, starter, &starts[i].ReplayStart)
-			mu.Lock()
-			defer mu.Unlock()
-			position := starts[i].Position
-			switch {
-			case err == nil:
-				started = append(started, dlqstore.MemberStarted{Position: position, NewRunID: runID})
-			case replay.IsFinal(err):
-				refused = append(refused, dlqstore.MemberEnd{Position: position, State: dlqstore.ItemFailed, Error: err.Error()})
-			default:
-				unsure = append(unsure, err)
-				unsureEnds = append(unsureEnds, dlqstore.MemberEnd{
-					Position: position, State: dlqstore.ItemFailed,
-					Error: "the start is not confirmed, and the workers of the dead-letter queue go on trying it: " + err.Error(),
-				})
-			}
-			return nil
+		tried++
+		s.slots <- struct{}{}
+		starting.Go(func() {
+			defer func() { <-s.slots }()
+			runs[i], errs[i] = start(ctx, s.starter, &starts[i].ReplayStart)
 		})
 	}
-	_ = group.Wait() // its functions return no error
-	if len(unsure) > 0 && len(started) == 0 && s.outage {
-		// Nothing gets through: that is no fault of these members.
-		return errors.Join(s.store.EndMemberReplays(context.WithoutCancel(ctx), s.plan, nil, refused), unsure[0])
+	starting.Wait()
+	var started []dlqstore.MemberStarted
+	var refused, unsure []dlqstore.MemberEnd
+	var outage error
+	for i, m := range starts[:tried] {
+		switch err := errs[i]; {
+		case err == nil:
+			started = append(started, dlqstore.MemberStarted{Position: m.Position, NewRunID: runs[i]})
+		case replay.IsFinal(err):
+			refused = append(refused, dlqstore.MemberEnd{Position: m.Position, State: dlqstore.ItemFailed, Error: err.Error()})
+		default:
+			outage = err
+			unsure = append(unsure, dlqstore.MemberEnd{
+				Position: m.Position, State: dlqstore.ItemFailed,
+				Error: "the start is not confirmed, and the workers of the dead-letter queue go on trying it: " + err.Error(),
+			})
+		}
 	}
-	s.taken += len(started) + len(refused) + len(unsureEnds)
-	return s.store.EndMemberReplays(context.WithoutCancel(ctx), s.plan, started, append(refused, unsureEnds...))
+	if len(started) > 0 || !s.outage {
+		outage = nil
+		refused = append(refused, unsure...)
+	}
+	// Otherwise nothing gets through, which is no fault of these members.
+	if err := s.store.EndMemberReplays(context.WithoutCancel(ctx), s.plan, started, refused); err != nil {
+		return 0, err
+	}
+	return len(started) + len(refused), outage
 }
 
 // start tries a start a few times: one may fail where others do not.
@@ -273,16 +297,15 @@ func (a *Activities) finishBegun(ctx context.Context, info activity.Info, planID
 	if err != nil || plan.Verb != job.BulkReplay {
 		return err
 	}
-	step := bulkStep{
-		store: a.Store, service: a.client(ctx, info).WorkflowService(), plan: plan, settings: plan.Parameters.WithDefaults(),
-		limiter: rate.NewLimiter(rate.Inf, 1), outage: info.Attempt < bulkOutageTries,
-	}
+	settings := plan.Parameters.WithDefaults()
+	settings.Rate = 0 // these were paced when they were begun
+	step := a.newBulkStep(ctx, plan, settings)
 	for {
 		starts, err := a.Store.BegunMembers(ctx, plan, bulkChunk)
 		if err != nil || len(starts) == 0 {
 			return err
 		}
-		if err := step.finish(ctx, starts); err != nil {
+		if _, err := step.finish(ctx, starts); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (w *world) cloneDead(dead client.WorkflowRun, prefix string, n int) {
 	_, err := w.store.Pool().Exec(w.t.Context(), `
 insert into deadletter.dead_letters
 select (json_populate_record(d, json_build_object(
-	'workflow_id', $2::text || i, 'run_id', gen_random_uuid(), 'dead_at', d.dead_at + i * interval '1 ms'))).*
+	'workflow_id', $2::text || i, 'run_id', gen_random_uuid(), 'dead_at', d.dead_at + i * interval '1 ms', 'resurrection_count', 0))).*
 from deadletter.dead_letters d, generate_series(1, $3::int) i
 where d.workflow_id = $1`, dead.GetID(), prefix, n)
 	require.NoError(w.t, err)

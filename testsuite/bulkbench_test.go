@@ -24,6 +24,7 @@ func BenchmarkBulkReplay(b *testing.B) {
 	dead := w.deadJob()
 	stop()
 	dl := w.dead(dead)
+	clones := dl.DeadAt.Add(time.Microsecond)
 	loop := func(round int) time.Duration {
 		began := time.Now()
 		group := errgroup.Group{}
@@ -45,13 +46,11 @@ func BenchmarkBulkReplay(b *testing.B) {
 	for b.Loop() {
 		bare += loop(round)
 		w.cloneDead(dead, "bulk-"+strconv.Itoa(round)+"-", members)
-		since := time.Now()
 		no := false
 		plan := w.plan(dlqstore.PlanRequest{
-			Verb: job.BulkReplay, Filter: dlqstore.Filter{Replayed: &no, DeadAfter: &dl.DeadAt}, Limit: members,
+			Verb: job.BulkReplay, Filter: dlqstore.Filter{Replayed: &no, DeadAfter: &clones}, Limit: members,
 			Parameters: dlqstore.PlanParameters{BulkSettings: job.BulkSettings{Rate: -1, Concurrency: concurrency}},
 		})
-		b.Log("plan", time.Since(since))
 		began := time.Now()
 		w.apply(plan)
 		plan = w.ended(plan)

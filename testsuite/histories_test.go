@@ -56,7 +56,7 @@ func TestRecordedHistories(t *testing.T) {
 	require.Positive(t, bad, "nothing proves that the replayer can fail")
 }
 
-func newReplayer(t *testing.T) worker.WorkflowReplayer {
+func newReplayer(t testing.TB) worker.WorkflowReplayer {
 	t.Helper()
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)
@@ -247,7 +247,7 @@ func (w *world) replays(name string, run client.WorkflowRun) {
 	}
 }
 
-func keep(t *testing.T, name string, data []byte) {
+func keep(t testing.TB, name string, data []byte) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(histories, name+".json"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {

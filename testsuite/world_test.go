@@ -34,7 +34,7 @@ const patience = 90 * time.Second
 
 // world is one test's own namespace, database and queues on the shared servers.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	address   string
 	namespace string
 	database  string
@@ -45,7 +45,7 @@ type world struct {
 }
 
 // newWorld makes a migrated database, a namespace, and a client without plugin.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	address, _ := devtest.Temporal(t)
 	w := &world{t: t, address: address, database: devtest.Postgres(t), namespace: newNamespace(t, address), queue: "jobs"}
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func newNamespace(t *testing.T, address string) string {
+func newNamespace(t testing.TB, address string) string {
 	t.Helper()
 	c, err := client.NewNamespaceClient(client.Options{HostPort: address, Logger: quiet()})
 	require.NoError(t, err)
