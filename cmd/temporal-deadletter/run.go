@@ -144,6 +144,7 @@ func (c *cli) rootCommand() *cobra.Command {
 
 	root.AddCommand(
 		c.listCommand(), c.showCommand(), c.replayCommand(), c.purgeCommand(), c.statsCommand(),
+		c.planCommand(), c.applyCommand(), c.pauseCommand(), c.resumeCommand(), c.cancelCommand(),
 		c.migrateCommand(), c.devCommand(), c.versionCommand(),
 	)
 	for _, verb := range root.Commands() {

@@ -18,7 +18,7 @@ func TestWrongUsage(t *testing.T) {
 		args string
 		says string
 	}{
-		{"", "name a verb: dev, list, migrate, purge, replay, show, stats, version"},
+		{"", "name a verb: apply, cancel, dev, list, migrate, pause, plan, purge, replay, resume, show, stats, version"},
 		{"lisst", `there is no verb "lisst"; did you mean list?`},
 		{"--frob list", "unknown flag: --frob"},
 		{"list --frob", "unknown flag: --frob; see `temporal-deadletter list --help`"},

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+	"github.com/deadletter-dev/deadletter/operator"
+)
+
+// apply is what the flags of one apply say.
+type apply struct {
+	actorFlag
+	settings settingsFlags
+	yes      bool
+	detach   bool
+}
+
+func (c *cli) applyCommand() *cobra.Command {
+	var a apply
+	cmd := &cobra.Command{
+		Use:   "apply PLAN",
+		Short: "Do what a plan showed, as a durable operation, and follow it",
+		Long: "Do what a plan showed, to exactly the dead letters that it froze. The workers of the dead-letter\n" +
+			"queue carry it out, as workflow " + job.BulkWorkflowType + ": it goes on without this command, and through\n" +
+			"crashes. To apply a plan again joins the operation; no member is done twice.",
+		Example: "  " + name + " apply plan-k3v7q2m9xa\n" +
+			"  " + name + " apply plan-k3v7q2m9xa --rate 5 --yes --detach",
+		Args: onePlan,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.apply(cmd.Context(), &a, args[0]) },
+	}
+	a.actorFlag.add(cmd)
+	a.settings.add(cmd, true)
+	cmd.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&a.detach, "detach", false, "do not follow the operation")
+	return cmd
+}
+
+func (c *cli) apply(ctx context.Context, a *apply, id string) error {
+	if !a.yes && !c.canAsk() {
+		return usagef("apply asks before it acts, and there is no terminal to ask on: pass --yes to apply without asking")
+	}
+	who, err := a.name()
+	if err != nil {
+		return err
+	}
+	s, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	plan, err := s.Plan(ctx, id)
+	if err != nil {
+		return planError(err)
+	}
+	settings := a.settings.given()
+	if settings != nil {
+		if err := settings.Check(plan.Verb); err != nil {
+			return usageError{err}
+		}
+	}
+	if err := plan.Appliable(); err != nil {
+		return err
+	}
+	if plan.State == job.PlanPlanned {
+		if act, err := c.applyPlanned(ctx, s, plan, settings, a.yes); err != nil || !act {
+			return err
+		}
+	}
+	if _, err := s.Apply(ctx, operator.ApplyRequest{PlanID: id, Settings: settings, Actor: who}); err != nil {
+		return err
+	}
+	if a.detach {
+		return c.printDetached(plan)
+	}
+	return c.follow(ctx, s, plan)
+}
+
+// applyPlanned shows what would happen and reports whether to go on.
+func (c *cli) applyPlanned(ctx context.Context, s *session, plan *dlqstore.Plan, settings *job.BulkSettings, yes bool) (bool, error) {
+	shown := *plan
+	if settings != nil {
+		shown.Parameters.BulkSettings = *settings
+	}
+	out := c.out
+	if c.output != outputText {
+		out = c.errw // a program reads the other one
+	}
+	if err := planTable(out, &shown, s.config, filterText(plan.Filter)); err != nil || yes {
+		return err == nil, err
+	}
+	fmt.Fprintf(out, "%s? [y/N] ", deed(plan))
+	answer, err := c.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	if answer != "y" && answer != "yes" {
+		return false, errors.New("nothing was changed: the answer was not yes")
+	}
+	return true, nil
+}
+
+// deed says what a plan does, as a question's beginning.
+func deed(plan *dlqstore.Plan) string {
+	verb := string(plan.Verb)
+	return strings.ToUpper(verb[:1]) + verb[1:] + " " + counted(plan.Pending())
+}
+
+func (c *cli) printDetached(plan *dlqstore.Plan) error {
+	if c.output != outputText {
+		return c.printJSON(plan.Progress())
+	}
+	_, err := fmt.Fprintf(c.out, "The operation is under way. See `%s plan show %s`; follow it with `%s apply %s --yes`.\n", name, plan.ID, name, plan.ID)
+	return err
+}
+
+// patience is after how long an operation that nobody takes up is explained.
+const patience = 10 * time.Second
+
+// follow shows the progress until the operation has ended. Its error says that a
+// member failed, or that not all were done.
+func (c *cli) follow(ctx context.Context, s *session, plan *dlqstore.Plan) error {
+	bar := progressBar{cli: c, began: time.Now(), first: plan.Members - plan.Pending()}
+	ended, err := s.FollowPlan(ctx, plan.ID, bar.show)
+	bar.end()
+	if ctx.Err() != nil {
+		fmt.Fprintf(c.errw, "%s: the operation goes on without this command: see `%s plan show %s`, or end it with `%s cancel %s`\n", name, name, plan.ID, name, plan.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if c.output != outputText {
+		err = c.printJSON(ended.Progress())
+	} else {
+		_, err = fmt.Fprintf(c.out, "%s %s: %d done, %d skipped, %d failed, %d left untouched.\n",
+			strings.ToUpper(string(ended.State[:1]))+string(ended.State[1:]), ended.ID, ended.Done, ended.Skipped, ended.Failed, ended.Pending())
+	}
+	if err != nil {
+		return err
+	}
+	return endError(ended)
+}
+
+// endError is nil when all went as it was planned.
+func endError(ended *dlqstore.Plan) error {
+	switch {
+	case ended.State == job.PlanStopped:
+		return fmt.Errorf("the operation stopped by itself: %s; %s are untouched", ended.StopCause, counted(ended.Pending()))
+	case ended.State == job.PlanCancelled:
+		return fmt.Errorf("the operation was cancelled: %s are untouched", counted(ended.Pending()))
+	case ended.Failed > 0:
+		return fmt.Errorf("%d of %d failed: see `%s plan items %s --state failed`", ended.Failed, ended.Members, name, ended.ID)
+	default:
+		return nil
+	}
+}
+
+// progressBar draws one line over and over for a person, and writes one now and
+// then otherwise.
+type progressBar struct {
+	cli    *cli
+	began  time.Time
+	first  int64 // how many had ended when it began
+	last   time.Time
+	drawn  bool
+	warned bool
+}
+
+const (
+	barWidth = 24
+	// logEvery is how often progress is written where nobody watches.
+	logEvery = 5 * time.Second
+)
+
+func (b *progressBar) show(p *dlqstore.Plan) {
+	if p.State == job.PlanPlanned && time.Since(b.began) > patience && !b.warned {
+		b.warned = true
+		b.line(fmt.Sprintf("%s: no worker of the dead-letter queue has taken the plan up yet; is one running?", name))
+	}
+	text := b.text(p)
+	switch {
+	case b.cli.canAsk():
+		fmt.Fprintf(b.cli.errw, "\r\x1b[K%s", text)
+		b.drawn = true
+	case time.Since(b.last) >= logEvery:
+		b.last = time.Now()
+		fmt.Fprintln(b.cli.errw, text)
+	}
+}
+
+func (b *progressBar) line(text string) {
+	b.end()
+	fmt.Fprintln(b.cli.errw, text)
+}
+
+func (b *progressBar) end() {
+	if b.drawn {
+		fmt.Fprintln(b.cli.errw)
+	}
+	b.drawn = false
+}
+
+func (b *progressBar) text(p *dlqstore.Plan) string {
+	ended := p.Members - p.Pending()
+	part := 1.0
+	if p.Members > 0 {
+		part = float64(ended) / float64(p.Members)
+	}
+	filled := int(part * barWidth)
+	text := fmt.Sprintf("[%s%s] %3.0f%%  %s  %d of %d, %d skipped, %d failed",
+		strings.Repeat("#", filled), strings.Repeat("-", barWidth-filled), part*100, p.State, ended, p.Members, p.Skipped, p.Failed)
+	rate := float64(ended-b.first) / time.Since(b.began).Seconds()
+	if rate > 0 && p.Pending() > 0 && p.State == job.PlanApplying {
+		left := time.Duration(float64(p.Pending()) / rate * float64(time.Second)).Round(time.Second)
+		text += fmt.Sprintf(", %.0f/s, %s left", rate, left)
+	}
+	return text
+}

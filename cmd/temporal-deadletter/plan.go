@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+func (c *cli) planCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Plan what to do with many dead letters, and see what it would be",
+		Long: "Plan what to do with many dead letters. A plan freezes which ones, and changes none; `" + name + " apply`\n" +
+			"then does exactly what the plan showed. It needs Postgres only.",
+		Example: "  " + name + " plan replay --type SendEmail --reason timeout --canary 10 --max-refail 20%\n" +
+			"  " + name + " plan purge --reason cancelled --dead-before 720h\n" +
+			"  " + name + " plan list",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usagef("name what to plan: %s; see `%s --help`", strings.Join(verbs(cmd), ", "), cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(
+		c.planVerbCommand(job.BulkReplay, "Plan to start a new job from each dead letter that a filter selects"),
+		c.planVerbCommand(job.BulkPurge, "Plan to remove each dead letter that a filter selects, for good"),
+		c.planListCommand(), c.planShowCommand(), c.planItemsCommand(),
+	)
+	for _, verb := range cmd.Commands() {
+		if verb.Args == nil {
+			verb.Args = noArguments
+		}
+	}
+	return cmd
+}
+
+// newPlan is what the flags of one plan say.
+type newPlan struct {
+	actorFlag
+	filters  filterFlags
+	settings settingsFlags
+	request  dlqstore.PlanRequest
+}
+
+func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
+	p := newPlan{request: dlqstore.PlanRequest{Verb: verb}}
+	cmd := &cobra.Command{
+		Use:   string(verb),
+		Short: short,
+		Long: short + ". It changes nothing:\n" +
+			"it shows what `" + name + " apply` would do, to exactly which dead letters.",
+		Example: "  " + name + " plan " + string(verb) + " --type SendEmail --dead-after 24h --rate 20",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.newPlan(cmd.Context(), &p) },
+	}
+	p.actorFlag.add(cmd)
+	p.filters.add(cmd)
+	p.settings.add(cmd, verb == job.BulkReplay)
+	cmd.Flags().BoolVar(&p.request.All, "all", false, "allow a plan without a filter: every dead letter of the namespace")
+	cmd.Flags().IntVar(&p.request.Limit, "limit", dlqstore.DefaultPlanLimit, fmt.Sprintf("most members, the oldest first, up to %d", dlqstore.MaxPlanLimit))
+	if verb == job.BulkReplay {
+		cmd.Flags().BoolVar(&p.request.Parameters.IncludeSuperseded, "include-superseded", false, "replay also those whose job succeeded later")
+	}
+	return cmd
+}
+
+func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
+	var err error
+	if p.request.Filter, err = p.filters.filter(time.Now()); err != nil {
+		return err
+	}
+	switch {
+	case p.request.Filter.IsEmpty() && !p.request.All:
+		return usagef("say which dead letters: a filter such as --reason, or --all; see `%s plan %s --help`", name, p.request.Verb)
+	case p.request.Limit < 1 || p.request.Limit > dlqstore.MaxPlanLimit:
+		return usagef("--limit: %d is not between 1 and %d", p.request.Limit, dlqstore.MaxPlanLimit)
+	}
+	if settings := p.settings.given(); settings != nil {
+		if err := settings.Check(p.request.Verb); err != nil {
+			return usageError{err}
+		}
+		p.request.Parameters.BulkSettings = *settings
+	}
+	if p.request.Actor, err = p.name(); err != nil {
+		return err
+	}
+	return c.withStore(ctx, func(store *dlqstore.Store, config *connect.Config) error {
+		p.request.Filter.Namespace = config.Temporal.Namespace
+		plan, err := store.CreatePlan(ctx, p.request)
+		if err != nil {
+			return err
+		}
+		return c.printPlan(plan, config, describe(p.request.Filter))
+	})
+}
+
+// withStore runs fn on the settings' store alone.
+func (c *cli) withStore(ctx context.Context, fn func(*dlqstore.Store, *connect.Config) error) error {
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	store, err := config.OpenStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return fn(store, config)
+}
+
+// settingsFlags say how fast a bulk operation goes.
+type settingsFlags struct {
+	cmd       *cobra.Command
+	settings  job.BulkSettings
+	maxRefail share
+}
+
+func (s *settingsFlags) add(cmd *cobra.Command, canary bool) {
+	s.cmd = cmd
+	cmd.Flags().Float64Var(&s.settings.Rate, "rate", job.DefaultBulkRate, "dead letters per second; -1 for no limit")
+	if canary {
+		cmd.Flags().IntVar(&s.settings.Concurrency, "concurrency", job.DefaultBulkConcurrency, fmt.Sprintf("starts under way at once, up to %d", job.MaxBulkConcurrency))
+		cmd.Flags().IntVar(&s.settings.Canary, "canary", 0, "replay this many first, wait for their outcome, and go on in growing steps")
+		s.maxRefail = job.DefaultMaxRefail
+		cmd.Flags().Var(&s.maxRefail, "max-refail", "stop by itself when a greater share of the replayed jobs dies again; needs --canary")
+	}
+}
+
+// given returns the settings, nil when no flag was given.
+func (s *settingsFlags) given() *job.BulkSettings {
+	given := false
+	for _, flag := range []string{"rate", "concurrency", "canary", "max-refail"} {
+		given = given || s.cmd.Flags().Changed(flag)
+	}
+	if !given {
+		return nil
+	}
+	settings := s.settings
+	if settings.Rate == 0 {
+		settings.Rate = -1 // a rate of 0 that a person writes means none
+	}
+	if s.cmd.Flags().Changed("max-refail") {
+		limit := float64(s.maxRefail)
+		settings.MaxRefail = &limit
+	}
+	return &settings
+}
+
+// share is a flag's value from 0 to 1, written as 20% or 0.2.
+type share float64
+
+// String writes it as a percentage.
+func (s *share) String() string { return strconv.FormatFloat(float64(*s)*100, 'g', 6, 64) + "%" }
+
+// Set refuses what is no share.
+func (s *share) Set(text string) error {
+	number, percent := strings.CutSuffix(text, "%")
+	value, err := strconv.ParseFloat(number, 64)
+	if percent {
+		value /= 100
+	}
+	if err != nil || !(value >= 0 && value <= 1) {
+		return fmt.Errorf("%q is no share such as 20%% or 0.2", text)
+	}
+	*s = share(value)
+	return nil
+}
+
+// Type names the flag's value in the help.
+func (*share) Type() string { return "share" }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
+)
+
+// startDLQ serves the dead-letter queue of the bench's namespace.
+func (b *bench) startDLQ(queue string) {
+	b.t.Helper()
+	config, err := connect.Load(b.environ, connect.Overrides{})
+	require.NoError(b.t, err)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, TaskQueue: queue, NoUpkeep: true})
+	require.NoError(b.t, err)
+	c, err := client.Dial(client.Options{HostPort: b.address, Namespace: config.Temporal.Namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
+	require.NoError(b.t, err)
+	b.t.Cleanup(c.Close)
+	serving := worker.New(c, queue, worker.Options{})
+	require.NoError(b.t, serving.Start())
+	b.t.Cleanup(serving.Stop)
+}
+
+// newPlan makes a plan and returns its id.
+func (b *bench) newPlan(args ...string) string {
+	b.t.Helper()
+	var made struct{ ID string }
+	b.decode(&made, append(append([]string{"plan"}, args...), "-o", "json")...)
+	require.Regexp(b.t, `^plan-[a-z2-7]{10}$`, made.ID)
+	return made.ID
+}
+
+// TestPlan proves that a plan shows what it would do in words and in JSON, and
+// changes nothing.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range 3 {
+		b.move(fmt.Sprintf("order-%d", i))
+	}
+	require.Equal(t, "There are no plans.\n", b.succeed("plan", "list"))
+	text := b.succeed("plan", "replay", "--type", "SendEmail", "--limit", "2", "--rate", "0.5", "--canary", "1", "--max-refail", "12.5%", "--actor", "ann")
+	for _, want := range []string{
+		`(?m)^Plan +plan-\w{10}, by ann at `, `(?m)^Verb +replay$`, `(?m)^Namespace +default$`, `(?m)^Database +127\.0\.0\.1:\d+/\w+, schema deadletter$`,
+		`(?m)^Filter +type SendEmail$`, `(?m)^Matched +3$`, `(?m)^Members +2$`, `(?m)^Truncated +yes: the 2 oldest of 3`,
+		`(?m)^By reason +max_retries_exceeded 2$`, `(?m)^By type +SendEmail 2$`, `(?m)^Speed +0.5 per second, about 4s$`,
+		`(?m)^Canary +1 first; it stops when more than 12.5% die again$`, `(?m)^State +planned$`, `mailbox is full`,
+		`Nothing has been changed\. Until .*, apply it with: temporal-deadletter apply plan-`,
+	} {
+		require.Regexp(t, want, text)
+	}
+	id := regexp.MustCompile(`plan-\w{10}`).FindString(text)
+	require.Equal(t, text, b.succeed("plan", "show", id))
+
+	var shown map[string]any
+	b.decode(&shown, "plan", "show", id, "-o", "json")
+	require.Equal(t, json.Number("2"), shown["will_affect"])
+	require.Equal(t, true, shown["truncated"])
+	require.Equal(t, json.Number("4"), shown["estimated_seconds"])
+	require.Equal(t, "planned", shown["state"])
+
+	require.Contains(t, b.succeed("plan", "items", id), "pending  order-0")
+	require.Equal(t, "No members match.\n", b.succeed("plan", "items", id, "--state", "failed"))
+	r := b.call("plan", "items", id, "--limit", "1", "-o", "jsonl")
+	require.Zero(t, r.code)
+	require.Contains(t, r.errw, "repeat the command with --after 1")
+	var item dlqstore.PlanItem
+	require.NoError(t, json.Unmarshal([]byte(r.out), &item))
+	require.Equal(t, "order-0", item.WorkflowID)
+
+	require.Contains(t, b.succeed("plan", "purge", "--all"), "from "+timeText(&died))
+	require.Contains(t, b.succeed("plan", "replay", "--reason", "zombie"), "There is nothing to apply.")
+	require.Equal(t, 4, strings.Count(b.succeed("plan", "list"), "\n"))
+	require.EqualValues(t, 3, b.count())
+}
+
+// TestPlanUsage proves that a wrong command line is told in one line with exit
+// code 2, an unknown plan with 1, and that neither leaves a plan.
+func TestPlanUsage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"plan"}, exitUsage, "name what to plan: "},
+		{[]string{"plan", "bury"}, exitUsage, `"bury"`},
+		{[]string{"plan", "replay"}, exitUsage, "say which dead letters: a filter such as --reason, or --all"},
+		{[]string{"plan", "replay", "--type", ""}, exitUsage, "--type has an empty value"},
+		{[]string{"plan", "replay", "--all", "--limit", "0"}, exitUsage, "--limit: 0 is not between 1 and 1000000"},
+		{[]string{"plan", "replay", "--all", "--max-refail", "120%"}, exitUsage, `"120%" is no share such as 20% or 0.2`},
+		{[]string{"plan", "replay", "--all", "--max-refail", "20%"}, exitUsage, "it needs a canary"},
+		{[]string{"plan", "replay", "--all", "--concurrency", "1000"}, exitUsage, "concurrency 1000: it must be from 1 to 100"},
+		{[]string{"plan", "purge", "--all", "--canary", "3"}, exitUsage, "unknown flag: --canary"},
+		{[]string{"plan", "show"}, exitUsage, "show takes one plan"},
+		{[]string{"plan", "show", "plan-nosuch"}, exitFailed, `plan "plan-nosuch" of namespace default: not found; see ` + "`temporal-deadletter plan list`"},
+		{[]string{"plan", "items", "plan-nosuch"}, exitFailed, "not found"},
+		{[]string{"plan", "items", "plan-nosuch", "--state", "gone"}, exitUsage, `--state: "gone" is none of pending`},
+		{[]string{"apply", "plan-nosuch"}, exitUsage, "pass --yes to apply without asking"},
+		{[]string{"apply", "--yes"}, exitUsage, "apply takes one plan"},
+		{[]string{"apply", "plan-nosuch", "--yes"}, exitFailed, "not found"},
+		{[]string{"pause", "plan-nosuch"}, exitFailed, "not found"},
+		{[]string{"cancel", "plan-nosuch", "again"}, exitUsage, "cancel takes one plan"},
+	} {
+		r := b.call(test.args...)
+		require.Equal(t, test.code, r.code, "%v: %s", test.args, r.errw)
+		require.Contains(t, r.errw, test.want, "%v", test.args)
+		require.Equal(t, 1, strings.Count(r.errw, "\n"), "%v: one line: %s", test.args, r.errw)
+		require.Empty(t, r.out, "%v", test.args)
+	}
+	require.Equal(t, "There are no plans.\n", b.succeed("plan", "list"))
+}
+
+// TestApply proves that apply asks with the target in sight, follows the operation
+// to its end, fails when a member failed, and joins nothing that has ended.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	queue := "dlq-" + strings.ToLower(t.Name())
+	b.environ = append(b.environ, "DEADLETTER_TASK_QUEUE="+queue)
+	b.startDLQ(queue)
+	for i := range 3 {
+		b.move(fmt.Sprintf("applied-%d", i))
+	}
+	id := b.newPlan("purge", "--type", "SendEmail", "--limit", "2")
+	r := call(t, b.environ, person{strings.NewReader("no\n")}, "apply", id)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.out, "Purge 2 dead letters? [y/N] ")
+	require.Equal(t, "temporal-deadletter: nothing was changed: the answer was not yes\n", r.errw)
+	require.EqualValues(t, 3, b.count())
+
+	r = call(t, b.environ, person{strings.NewReader("yes\n")}, "apply", id, "--rate", "-1")
+	require.Zero(t, r.code, r.errw)
+	require.Contains(t, r.out, "Finished "+id+": 2 done, 0 skipped, 0 failed, 0 left untouched.")
+	require.Contains(t, r.errw, "[########################] 100%  finished  2 of 2")
+	require.EqualValues(t, 1, b.count())
+	r = b.call("apply", id, "--yes")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "it is finished; make a new plan")
+
+	b.move("applied-bad", func(dl *dlqstore.DeadLetter) { dl.Priority = json.RawMessage(`{"priority_key": "high"}`) })
+	id = b.newPlan("replay", "--all")
+	r = b.call("apply", id, "--yes", "-o", "json")
+	require.Equal(t, exitFailed, r.code)
+	require.JSONEq(t, `{"plan_id":"`+id+`","state":"finished","members":2,"pending":0,"done":1,"skipped":0,"failed":1}`, r.out)
+	require.Contains(t, r.errw, "1 of 2 failed: see `temporal-deadletter plan items "+id+" --state failed`")
+	require.Regexp(t, `failed +applied-bad .*refused`, b.succeed("plan", "items", id, "--state", "failed"))
+}
+
+// TestControl proves that an operation can be paused, goes on, and can be ended,
+// and that a plan which nobody applied can be made void.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	queue := "dlq-" + strings.ToLower(t.Name())
+	b.environ = append(b.environ, "DEADLETTER_TASK_QUEUE="+queue)
+	b.startDLQ(queue)
+	for i := range 40 {
+		b.move(fmt.Sprintf("controlled-%d", i))
+	}
+	void := b.newPlan("purge", "--all")
+	require.Equal(t, exitFailed, b.call("pause", void).code)
+	require.Contains(t, b.succeed("cancel", void), "is told to end")
+	require.Contains(t, b.succeed("plan", "show", void), "cancelled")
+
+	id := b.newPlan("purge", "--all", "--rate", "1")
+	require.Contains(t, b.succeed("apply", id, "--yes", "--detach"), "The operation is under way.")
+	b.succeed("pause", id)
+	b.waitState(id, "paused")
+	b.succeed("resume", id)
+	b.waitState(id, "applying")
+	b.succeed("cancel", id)
+	b.waitState(id, "cancelled")
+	require.Greater(t, b.count(), int64(10))
+	r := b.call("resume", id)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "it is cancelled")
+}
+
+func (b *bench) waitState(id, state string) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		var shown struct{ State string }
+		b.decode(&shown, "plan", "show", id, "-o", "json")
+		return shown.State == state
+	}, time.Minute, 50*time.Millisecond, state)
+}

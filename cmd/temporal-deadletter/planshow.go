@@ -1,0 +1,332 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/connect"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+func (c *cli) planListCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List plans and how far they are, the newest first",
+		Example: "  " + name + " plan list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || limit > maxListLimit {
+				return usagef("--limit: %d is not between 1 and %d", limit, maxListLimit)
+			}
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+				plans, err := store.Plans(cmd.Context(), config.Temporal.Namespace, limit)
+				if err != nil {
+					return err
+				}
+				return c.printPlans(plans)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 50, "most plans to list, up to 1000")
+	return cmd
+}
+
+func (c *cli) printPlans(plans []dlqstore.Plan) error {
+	switch c.output {
+	case outputJSON:
+		list := []planJSON{}
+		for i := range plans {
+			list = append(list, planOf(&plans[i]))
+		}
+		return c.printJSON(map[string]any{"plans": list})
+	case outputJSONL:
+		for i := range plans {
+			if err := c.printJSON(planOf(&plans[i])); err != nil {
+				return err
+			}
+		}
+	case outputText:
+		if len(plans) == 0 {
+			fmt.Fprintln(c.out, "There are no plans.")
+			return nil
+		}
+		rows := [][]string{{"CREATED AT", "PLAN", "VERB", "STATE", "MEMBERS", "DONE", "SKIPPED", "FAILED", "BY"}}
+		for i := range plans {
+			p := &plans[i]
+			rows = append(rows, []string{
+				timeText(&p.CreatedAt), p.ID, string(p.Verb), stateText(p), number(p.Members), number(p.Done), number(p.Skipped), number(p.Failed), printable(p.Actor),
+			})
+		}
+		return table(c.out, rows)
+	}
+	return nil
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func stateText(p *dlqstore.Plan) string {
+	if p.State == job.PlanPlanned && p.Appliable() != nil {
+		return "expired"
+	}
+	return string(p.State)
+}
+
+func (c *cli) planShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show PLAN",
+		Short:   "Show a plan, and how far its operation is",
+		Example: "  " + name + " plan show plan-k3v7q2m9xa",
+		Args:    onePlan,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+				plan, err := store.Plan(cmd.Context(), config.Temporal.Namespace, args[0])
+				if err != nil {
+					return planError(err)
+				}
+				return c.printPlan(plan, config, filterText(plan.Filter))
+			})
+		},
+	}
+}
+
+// onePlan takes exactly one argument.
+func onePlan(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return usagef("%s takes one plan, such as plan-k3v7q2m9xa; see `%s plan list`", cmd.Name(), name)
+	}
+	return nil
+}
+
+// filterText puts a stored filter into words.
+func filterText(stored json.RawMessage) string {
+	var filter dlqstore.Filter
+	if err := json.Unmarshal(stored, &filter); err != nil {
+		return printable(string(stored))
+	}
+	return describe(filter)
+}
+
+// planJSON is a plan with what follows from its numbers.
+type planJSON struct {
+	*dlqstore.Plan
+	WillAffect int64 `json:"will_affect"`
+	Truncated  bool  `json:"truncated"`
+	// EstimatedSeconds is null when no rate limits the operation.
+	EstimatedSeconds *float64 `json:"estimated_seconds"`
+}
+
+func planOf(p *dlqstore.Plan) planJSON {
+	shown := planJSON{Plan: p, WillAffect: p.Members - p.Skipped, Truncated: p.Truncated()}
+	if seconds, limited := estimate(p); limited {
+		shown.EstimatedSeconds = &seconds
+	}
+	return shown
+}
+
+// estimate is how long the pending members take at the plan's rate.
+func estimate(p *dlqstore.Plan) (seconds float64, limited bool) {
+	rate := p.Parameters.WithDefaults().Rate
+	if rate == 0 {
+		return 0, false
+	}
+	return float64(p.Pending()) / rate, true
+}
+
+func (c *cli) printPlan(p *dlqstore.Plan, config *connect.Config, filter string) error {
+	if c.output != outputText {
+		return c.printJSON(planOf(p))
+	}
+	if err := planTable(c.out, p, config, filter); err != nil {
+		return err
+	}
+	if p.State != job.PlanPlanned || p.Appliable() != nil {
+		return nil
+	}
+	if err := sampleTable(c.out, p); err != nil {
+		return err
+	}
+	if p.Pending() == 0 {
+		_, err := fmt.Fprintln(c.out, "\nThere is nothing to apply.")
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "\nNothing has been changed. Until %s, apply it with: %s apply %s\n", timeText(&p.ExpiresAt), name, p.ID)
+	return err
+}
+
+func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config, filter string) error {
+	rows := [][]string{
+		{"Plan", p.ID + ", by " + printable(p.Actor) + " at " + timeText(&p.CreatedAt)},
+		{"Verb", string(p.Verb)},
+		{"Namespace", printable(config.Temporal.Namespace)},
+		{"Database", printable(config.Database()) + ", schema " + printable(config.Schema)},
+		{"Filter", filter},
+		{"Matched", number(p.Matched)},
+		{"Members", number(p.Members)},
+	}
+	if p.Truncated() {
+		rows = append(rows, []string{"Truncated", fmt.Sprintf("yes: the %d oldest of %d; raise --limit, or plan again afterwards", p.Members, p.Matched)})
+	}
+	report := &p.Report
+	rows = append(rows, []string{"By reason", tally(report.ByReason)}, []string{"By type", tally(report.ByType)})
+	if report.OldestDeadAt != nil {
+		rows = append(rows, []string{"Dead", "from " + timeText(report.OldestDeadAt) + " to " + timeText(report.NewestDeadAt)})
+	}
+	for _, line := range []struct {
+		name string
+		n    int64
+		what string
+	}{
+		{"Superseded", report.Superseded, "whose job succeeded later"},
+		{"Replayed", report.Replayed, "were replayed before"},
+		{"Planned twice", report.Held, "are in another plan too"},
+	} {
+		if line.n > 0 {
+			rows = append(rows, []string{line.name, fmt.Sprintf("%d %s", line.n, line.what)})
+		}
+	}
+	rows = append(rows, []string{"Speed", speedText(p)})
+	if canary := p.Parameters.Canary; canary > 0 {
+		limit := share(*p.Parameters.WithDefaults().MaxRefail)
+		rows = append(rows, []string{"Canary", fmt.Sprintf("%d first; it stops when more than %s die again", canary, limit.String())})
+	}
+	rows = append(rows, []string{"State", stateText(p)})
+	if p.AppliedAt != nil {
+		rows = append(rows, []string{"Applied", "by " + printable(p.AppliedBy) + " at " + timeText(p.AppliedAt)})
+	}
+	rows = append(rows, []string{"Ended", fmt.Sprintf("%d done, %d skipped, %d failed, %d not", p.Done, p.Skipped, p.Failed, p.Pending())})
+	if p.StopCause != "" {
+		rows = append(rows, []string{"Stopped", printable(p.StopCause)})
+	}
+	return table(w, rows)
+}
+
+func tally(counts map[string]int64) string {
+	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		if counts[a] != counts[b] {
+			return int(counts[b] - counts[a])
+		}
+		return strings.Compare(a, b)
+	})
+	var words []string
+	for _, key := range keys {
+		words = append(words, printable(key)+" "+number(counts[key]))
+	}
+	return orNone(strings.Join(words, ", "))
+}
+
+func speedText(p *dlqstore.Plan) string {
+	seconds, limited := estimate(p)
+	if !limited {
+		return "no limit"
+	}
+	took := time.Duration(seconds * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%g per second, about %s", p.Parameters.WithDefaults().Rate, max(took, time.Second))
+}
+
+func sampleTable(w io.Writer, p *dlqstore.Plan) error {
+	if len(p.Report.Sample) == 0 {
+		return nil
+	}
+	section(w, "Sample")
+	rows := [][]string{{"  DEAD AT", "REASON", "TYPE", "WORKFLOW ID", "ERROR"}}
+	for _, s := range p.Report.Sample {
+		rows = append(rows, []string{
+			"  " + timeText(&s.DeadAt), string(s.Reason), printable(s.JobType), printable(s.WorkflowID), shortened(printable(s.ErrorMessage), maxErrorCell),
+		})
+	}
+	return table(w, rows)
+}
+
+func (c *cli) planItemsCommand() *cobra.Command {
+	var state string
+	var after, limit int
+	cmd := &cobra.Command{
+		Use:   "items PLAN",
+		Short: "List the members of a plan and what became of each",
+		Example: "  " + name + " plan items plan-k3v7q2m9xa --state failed\n" +
+			"  " + name + " plan items plan-k3v7q2m9xa -o jsonl",
+		Args: onePlan,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > maxListLimit {
+				return usagef("--limit: %d is not between 1 and %d", limit, maxListLimit)
+			}
+			wanted := dlqstore.ItemState(state)
+			if state != "" && !slices.Contains(itemStates, wanted) {
+				return usagef("--state: %q is none of pending, done, skipped, failed, left", state)
+			}
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+				return c.planItems(cmd.Context(), store, config, args[0], wanted, after, limit)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", "", "only those that are pending, done, skipped, failed or left")
+	cmd.Flags().IntVar(&after, "after", 0, "start behind this position, as the page before said")
+	cmd.Flags().IntVar(&limit, "limit", 50, "most members to list, up to 1000")
+	return cmd
+}
+
+var itemStates = []dlqstore.ItemState{dlqstore.ItemPending, dlqstore.ItemDone, dlqstore.ItemSkipped, dlqstore.ItemFailed, dlqstore.ItemLeft}
+
+func (c *cli) planItems(
+	ctx context.Context, store *dlqstore.Store, config *connect.Config, id string, state dlqstore.ItemState, after, limit int,
+) error {
+	if _, err := store.Plan(ctx, config.Temporal.Namespace, id); err != nil {
+		return planError(err)
+	}
+	items, err := store.PlanItems(ctx, id, state, after, limit)
+	if err != nil {
+		return err
+	}
+	more := ""
+	if len(items) == limit {
+		more = fmt.Sprintf("there may be more: repeat the command with --after %d", items[limit-1].Position)
+	}
+	switch c.output {
+	case outputJSON:
+		return c.printJSON(map[string]any{"items": notNil(items)})
+	case outputJSONL:
+		for i := range items {
+			if err := c.printJSON(items[i]); err != nil {
+				return err
+			}
+		}
+	case outputText:
+		if len(items) == 0 {
+			fmt.Fprintln(c.out, "No members match.")
+			return nil
+		}
+		if err := itemTable(c.out, items); err != nil {
+			return err
+		}
+	}
+	if more != "" {
+		fmt.Fprintf(c.errw, "%s: %s\n", name, more)
+	}
+	return nil
+}
+
+func itemTable(w io.Writer, items []dlqstore.PlanItem) error {
+	rows := [][]string{{"NO", "STATE", "WORKFLOW ID", "NEW WORKFLOW ID", "OUTCOME", "WHY"}}
+	for i := range items {
+		item := &items[i]
+		started, outcome := "", ""
+		if item.NewWorkflowID != nil {
+			started = printable(*item.NewWorkflowID)
+		}
+		if item.Outcome != nil {
+			outcome = string(*item.Outcome)
+		}
+		rows = append(rows, []string{strconv.Itoa(item.Position), string(item.State), printable(item.WorkflowID), started, outcome, shortened(printable(item.Error), 2*maxErrorCell)})
+	}
+	return table(w, rows)
+}
