@@ -6,11 +6,13 @@ package dlqstore
 var statements = []string{
 	selectVersion,
 	insertMoveEvent, insertDeadLetter, insertAttempts,
-	selectDeadLetter, selectRuns, selectAttempts, selectReplays, selectEvents,
+	selectDeadLetter, selectRuns, selectRequestKeys, selectAttempts, selectReplays, selectEvents,
 	selectList, selectCount,
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
+	selectRevisionOf, selectLastRevision, insertRevision, updateDeadLetter, insertEditEvent, selectContentAt, selectRevisions,
+	insertRefusal,
 	purgeOne, purgeVictims, purgeSelected,
 }
