@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/wire"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -67,7 +68,7 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 			return err
 		}
 	}
-	dl.PayloadJSON = readableJSON(args)
+	dl.PayloadJSON = wire.ReadableJSON(args)
 	if in.OptionsReadable {
 		options, err := json.Marshal(job.Options{Type: in.JobType, TaskQueue: in.TaskQueue, Policy: in.Policy, Tags: in.Tags})
 		if err != nil {
@@ -76,7 +77,7 @@ func keepInput(dl *dlqstore.DeadLetter, in job.MoveInput, event *historypb.Histo
 		dl.Options = options
 	} else if input := start.GetInput().GetPayloads(); len(input) > 0 {
 		// Refused, but perhaps not unreadable: what was sent says what is wrong.
-		dl.Options = elementJSON(input[0])
+		dl.Options = wire.ElementJSON(input[0])
 	}
 	priority, err := json.Marshal(job.Priority{
 		PriorityKey:    start.GetPriority().GetPriorityKey(),

@@ -27,12 +27,15 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 	if in.WorkflowID == "" {
 		return job.ReplayOutput{}, temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
 	}
-	key, err := a.Store.ResolveRequest(ctx, info.Namespace, in.WorkflowID, in.RunID, in.RequestID)
+	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
+		Verb: dlqstore.VerbReplay, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
+		Actor: in.Actor, RequestID: in.RequestID,
+	})
 	if err != nil {
 		return job.ReplayOutput{}, final(err)
 	}
 	starter := replay.Starter{Store: a.Store, Service: a.client(ctx, info).WorkflowService()}
-	out, err := starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: in.RequestID, Actor: in.Actor})
+	out, err := starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: in.RequestID, Actor: in.Actor, AllowSuperseded: in.AllowSuperseded})
 	return out, final(err)
 }
 
@@ -45,10 +48,16 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
 	}
 	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
-	if err == nil {
-		err = a.Store.Purge(ctx, key, in.Actor)
+	switch {
+	case errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1:
+		return nil
+	case err != nil:
+		a.Store.NoteRefusal(ctx, dlqstore.Asked{
+			Verb: dlqstore.VerbPurge, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor,
+		}, err)
+		return final(err)
 	}
-	if errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1 {
+	if err = a.Store.Purge(ctx, key, in.Actor); errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1 {
 		return nil
 	}
 	return final(err)

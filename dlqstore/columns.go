@@ -21,7 +21,7 @@ const (
 	d.memo, d.search_attributes, d.header, d.user_metadata`
 	replayColumns = `
 	r.request_id, r.namespace, r.workflow_id, r.run_id, r.new_workflow_id, r.new_run_id, r.actor,
-	r.requested_at, r.started_at, r.status::text, r.outcome, r.same_fingerprint, r.error, r.finished_at`
+	r.requested_at, r.started_at, r.status::text, r.outcome, r.same_fingerprint, r.error, r.finished_at, r.revision`
 )
 
 func (dl *DeadLetter) listTargets() []any {
@@ -45,7 +45,7 @@ func (dl *DeadLetter) wireTargets() []any {
 func (r *Replay) targets() []any {
 	return []any{
 		&r.RequestID, &r.Namespace, &r.WorkflowID, &r.RunID, &r.NewWorkflowID, &r.NewRunID, &r.Actor,
-		&r.RequestedAt, &r.StartedAt, &r.Status, &r.Outcome, &r.SameFingerprint, &r.Error, &r.FinishedAt,
+		&r.RequestedAt, &r.StartedAt, &r.Status, &r.Outcome, &r.SameFingerprint, &r.Error, &r.FinishedAt, &r.Revision,
 	}
 }
 
@@ -95,7 +95,7 @@ func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
 
 func scanEvent(row pgx.CollectableRow) (Event, error) {
 	var e Event
-	err := row.Scan(&e.ID, &e.Verb, &e.Actor, &e.At, &e.Namespace, &e.WorkflowID, &e.RunID, &e.RequestID, &e.Detail)
+	err := row.Scan(&e.ID, &e.Verb, &e.Actor, &e.At, &e.Namespace, &e.WorkflowID, &e.RunID, &e.RequestID, &e.PlanID, &e.Detail)
 	utc(&e.At)
 	return e, err
 }

@@ -148,6 +148,9 @@ type Replay struct {
 	SameFingerprint *bool      `json:"same_fingerprint"`
 	Error           *string    `json:"error"` // why it was refused
 	FinishedAt      *time.Time `json:"finished_at"`
+	// Revision is that of the dead letter which the new job was started from, also
+	// when it was edited since; nil for a replay from before there were any.
+	Revision *int `json:"revision"`
 }
 
 // The verbs of events.
@@ -156,6 +159,11 @@ const (
 	VerbReplay        = "replay"
 	VerbReplayRefused = "replay_refused"
 	VerbPurge         = "purge"
+	VerbPurgeRefused  = "purge_refused"
+	VerbEdit          = "edit"
+	VerbEditRefused   = "edit_refused"
+	VerbNote          = "note"
+	VerbNoteRefused   = "note_refused"
 	VerbSettle        = "settle"    // the outcome of a replay became known
 	VerbSupersede     = "supersede" // the job, reset by a person, succeeded after all
 
@@ -169,7 +177,8 @@ const (
 	VerbStop   = "stop"
 )
 
-// Event is one row of table events: who did what to a dead letter, and when.
+// Event is one row of table events: who did what to a dead letter, and when. One
+// that is not of one dead letter has an empty workflow id and run id.
 type Event struct {
 	Key
 	ID        int64           `json:"id"`
@@ -177,6 +186,7 @@ type Event struct {
 	Actor     string          `json:"actor"`
 	At        time.Time       `json:"at"`
 	RequestID *string         `json:"request_id"`
+	PlanID    *string         `json:"plan_id"` // nil outside of plans
 	Detail    json.RawMessage `json:"detail"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -22,6 +23,10 @@ var (
 	// ErrRequestConflict: the request id already stands for something else:
 	// another dead letter, another run or another outcome.
 	ErrRequestConflict = errors.New("the request id is already used otherwise")
+	// ErrSuperseded: the job has succeeded since, see SupersededError.
+	ErrSuperseded = errors.New("the dead letter is superseded")
+	// ErrConflict: the dead letter was edited since, see ConflictError.
+	ErrConflict = errors.New("revision conflict")
 	// ErrRefused: the request cannot be done, now or later, see RefusedError.
 	ErrRefused = errors.New("refused")
 	// ErrBadCursor: the cursor is not one that List returned for this order.
@@ -33,6 +38,72 @@ var (
 	// ErrTimeout: Postgres did not finish in time, or a lock was not free in time.
 	ErrTimeout = errors.New("postgres did not finish in time")
 )
+
+// SupersededError says that a replay would do again what has been done: the job
+// was reset by a person and succeeded. It is ErrSuperseded and ErrRefused.
+type SupersededError struct {
+	Key
+	At      time.Time
+	ByRunID *string // the run that succeeded
+}
+
+// Error says when, and by which run.
+func (e *SupersededError) Error() string {
+	by := ""
+	if e.ByRunID != nil {
+		by = " as run " + *e.ByRunID
+	}
+	return fmt.Sprintf("%v: the job was reset and succeeded at %s%s: a replay would do its work again; allow that if it is meant",
+		ErrSuperseded, e.At.UTC().Format(time.RFC3339), by)
+}
+
+// Unwrap returns ErrSuperseded and ErrRefused.
+func (e *SupersededError) Unwrap() []error { return []error{ErrSuperseded, ErrRefused} }
+
+// ConflictError says that a dead letter has been edited since the caller saw it.
+// It is ErrConflict.
+type ConflictError struct {
+	Key
+	Seen, Current int // revisions
+	// Actor and At are of the current revision; empty when it is the original.
+	Actor string
+	At    time.Time
+}
+
+// Error names both revisions.
+func (e *ConflictError) Error() string {
+	if e.Seen > e.Current {
+		return fmt.Sprintf("%v: the edit is of revision %d, which does not exist; the newest is %d", ErrConflict, e.Seen, e.Current)
+	}
+	if e.Actor == "" {
+		return fmt.Sprintf("%v: the edit is of revision %d, and the newest is revision %d", ErrConflict, e.Seen, e.Current)
+	}
+	return fmt.Sprintf("%v: the edit is of revision %d, and %s made revision %d at %s",
+		ErrConflict, e.Seen, e.Actor, e.Current, e.At.UTC().Format(time.RFC3339))
+}
+
+// Unwrap returns ErrConflict.
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// Why an edit was refused.
+const (
+	EditUnreadable = "unreadable"  // what it would change is encrypted, or no JSON
+	EditInvalid    = "invalid"     // the edit itself, or what it would make
+	EditTestFailed = "test_failed" // a test operation of a JSON patch
+	EditNoChange   = "no_change"   // all is as the edit wants it
+)
+
+// EditError says why an edit was refused. It is ErrRefused.
+type EditError struct {
+	Code  string // one of the Edit constants
+	Cause string // for people; it may name keys of the arguments, but no value
+}
+
+// Error gives the cause.
+func (e *EditError) Error() string { return fmt.Sprintf("the edit is refused: %s", e.Cause) }
+
+// Unwrap returns ErrRefused.
+func (e *EditError) Unwrap() error { return ErrRefused }
 
 // AmbiguousError lists the runs of a workflow id that are dead letters, the
 // newest first, at most 100 of them. It is ErrAmbiguous.

@@ -9,7 +9,7 @@ import (
 	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
-// The attempts go by cascade, and one event per dead letter is written by the
+// The attempts, revisions and notes go by cascade, and one event per dead letter is written by the
 // statement that removes it. Replays and events stay.
 const (
 	insertPurgeEvents = `
@@ -59,14 +59,17 @@ type PurgeRequest struct {
 }
 
 // Purge removes a dead letter and its attempts for good; ErrNotFound if there is
-// none. The job is never moved again.
+// none, of which an event of verb purge_refused tells. The job is never moved
+// again.
 func (s *Store) Purge(ctx context.Context, key Key, actor string) error {
-	return s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		return s.PurgeTx(ctx, tx, key, actor)
 	})
+	s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: key, Actor: actor}, err)
+	return err
 }
 
-// PurgeTx is Purge in the caller's transaction.
+// PurgeTx is Purge in the caller's transaction, without the event of a refusal.
 func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) error {
 	if !key.holdable() {
 		return notFound(key)
@@ -87,10 +90,12 @@ func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) e
 // PurgeMatching removes the dead letters that a filter selects, in batches of one
 // transaction each, and returns how many are gone, also when a later batch fails.
 // An empty filter is ErrUnbounded unless All is set. More matches than Limit are a
-// *CapError and nothing is purged; no more rows go than were counted then.
+// *CapError and nothing is purged; no more rows go than were counted then. An
+// event of verb purge_refused tells of both.
 func (s *Store) PurgeMatching(ctx context.Context, request PurgeRequest) (purged int64, err error) {
 	purged, err = s.purgeMatching(ctx, request)
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor}, err)
 		return purged, fmt.Errorf("purge by filter: %w", err)
 	}
 	return purged, nil

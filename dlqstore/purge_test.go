@@ -39,7 +39,7 @@ func TestPurge(t *testing.T) {
 	requireRows(t, store, 0, 3, 0)
 	events, err := store.Events(t.Context(), key)
 	require.NoError(t, err)
-	require.Equal(t, dlqstore.VerbPurge, events[2].Verb)
+	require.Equal(t, []string{"move", "replay", "purge", "purge_refused"}, verbsOf(events))
 	require.Equal(t, "oncall", events[2].Actor)
 	require.Contains(t, string(events[2].Detail), `"reason": "max_retries_exceeded"`)
 	replays, err := store.Replays(t.Context(), key)
@@ -82,6 +82,10 @@ func TestPurgeMatching(t *testing.T) {
 	_, err = store.PurgeMatching(t.Context(), dlqstore.PurgeRequest{Filter: old, Limit: -1})
 	require.ErrorContains(t, err, "negative")
 	requireRows(t, store, 1300, 0, 0)
+	require.Equal(t, int64(2), scalar[int64](t, store, `select count(*) from deadletter.events
+		where verb = 'purge_refused' and actor = 'me' and workflow_id = '' and detail = '{"cause": "unbounded_filter"}'`))
+	require.Equal(t, int64(1), scalar[int64](t, store, `select count(*) from deadletter.events
+		where verb = 'purge_refused' and namespace = 'default' and detail = '{"cause": "cap_exceeded", "matched": 1234, "limit": 1000}'`))
 
 	purged, err := store.PurgeMatching(t.Context(), dlqstore.PurgeRequest{Filter: old, Limit: 1234, Actor: "me"})
 	require.NoError(t, err)

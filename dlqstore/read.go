@@ -24,6 +24,11 @@ where namespace = @namespace and workflow_id = @workflow_id and (@run_id = '' or
 order by dead_at desc, run_id desc
 limit 101`
 
+	selectRequestKeys = `
+select namespace, workflow_id, run_id from {schema}.replays where request_id = @request_id
+union
+select namespace, workflow_id, run_id from {schema}.revisions where request_id = @request_id`
+
 	selectAttempts = `
 select attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
 from {schema}.attempts
@@ -37,7 +42,7 @@ where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
 order by requested_at, request_id`
 
 	selectEvents = `
-select id, verb, actor, at, namespace, workflow_id, run_id, request_id, detail
+select` + eventColumns + `
 from {schema}.events
 where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
 order by id`
@@ -82,20 +87,32 @@ func (s *Store) Resolve(ctx context.Context, namespace, workflowID, runID string
 	return key, nil
 }
 
-// ResolveRequest is Resolve for a replay: a request id that stands for a replay of
-// this workflow id names its dead letter, also when that is purged by now, or when
-// other runs have died since.
-func (s *Store) ResolveRequest(ctx context.Context, namespace, workflowID, runID, requestID string) (Key, error) {
-	if requestID != "" {
-		known, err := query(ctx, s, selectReplay, pgx.NamedArgs{"request_id": text.Holdable(requestID)}, scanReplay)
+// ResolveFor is Resolve for a verb that changes something: its refusal writes an
+// event. A request id that stands for a replay or an edit of this workflow id names
+// its dead letter, also when that is purged by now, or when other runs have died
+// since.
+func (s *Store) ResolveFor(ctx context.Context, asked Asked) (Key, error) {
+	key, err := s.resolveFor(ctx, asked)
+	if err != nil {
+		s.NoteRefusal(ctx, asked, err)
+		return Key{}, err
+	}
+	return key, nil
+}
+
+func (s *Store) resolveFor(ctx context.Context, asked Asked) (Key, error) {
+	if asked.RequestID != "" {
+		known, err := query(ctx, s, selectRequestKeys, pgx.NamedArgs{"request_id": text.Holdable(asked.RequestID)}, pgx.RowToStructByPos[Key])
 		if err != nil {
-			return Key{}, fmt.Errorf("resolve request %q: %w", requestID, err)
+			return Key{}, fmt.Errorf("resolve request %q: %w", asked.RequestID, err)
 		}
-		if len(known) == 1 && known[0].Namespace == namespace && known[0].WorkflowID == workflowID && (runID == "" || known[0].RunID == runID) {
-			return known[0].Key, nil
+		for _, key := range known {
+			if key.Namespace == asked.Namespace && key.WorkflowID == asked.WorkflowID && (asked.RunID == "" || key.RunID == asked.RunID) {
+				return key, nil
+			}
 		}
 	}
-	return s.Resolve(ctx, namespace, workflowID, runID)
+	return s.Resolve(ctx, asked.Namespace, asked.WorkflowID, asked.RunID)
 }
 
 // Attempts returns the attempts of a dead letter in their order; none when there

@@ -29,8 +29,8 @@ where request_id = @request_id`
 	// insertReplay inserts nothing if another dead letter's call took the request
 	// id since it was looked for.
 	insertReplay = `
-insert into {schema}.replays as r (request_id, namespace, workflow_id, run_id, new_workflow_id, actor)
-values (@request_id, @namespace, @workflow_id, @run_id, @new_workflow_id, @actor)
+insert into {schema}.replays as r (request_id, namespace, workflow_id, run_id, new_workflow_id, actor, revision)
+values (@request_id, @namespace, @workflow_id, @run_id, @new_workflow_id, @actor, @revision)
 on conflict (request_id) do nothing
 returning` + replayColumns
 
@@ -85,12 +85,16 @@ type ReplayRequest struct {
 	// Empty means a fresh one. At most 1000 bytes.
 	RequestID string
 	Actor     string
+	// AllowSuperseded replays a dead letter whose job, reset by a person, succeeded
+	// after all. Without it that is a *SupersededError.
+	AllowSuperseded bool
 }
 
 // ReplayStart is what a caller needs to start the new job.
 type ReplayStart struct {
 	Replay Replay
-	// DeadLetter is whole, wire bytes included. It is nil only when the replay was
+	// DeadLetter is whole, wire bytes included, and as it was when the replay was
+	// made: an edit since then is not in it. It is nil only when the replay was
 	// confirmed before and the dead letter has been purged since.
 	DeadLetter *DeadLetter
 	// Fresh is true when this very call made the replay.
@@ -106,7 +110,9 @@ type ReplayStart struct {
 // The same request id returns the same replay and counts nothing: the error is
 // ErrRequestConflict if it was for another dead letter and a *RefusedError if it
 // was refused. Without a dead letter the error is ErrNotFound, unless the replay
-// is one that was confirmed before a purge.
+// is one that was confirmed before a purge. A superseded dead letter is a
+// *SupersededError, see ReplayRequest. An event of verb replay_refused tells of
+// each of these.
 func (s *Store) BeginReplay(ctx context.Context, request ReplayRequest) (start *ReplayStart, err error) {
 	if request.RequestID == "" { // here, so that a caller's retry of the whole call is a new request
 		request.RequestID = uuid.NewString()
@@ -116,18 +122,20 @@ func (s *Store) BeginReplay(ctx context.Context, request ReplayRequest) (start *
 		return err
 	})
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: VerbReplay, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
 		return nil, err
 	}
 	return start, nil
 }
 
-// BeginReplayTx is BeginReplay in the caller's transaction.
+// BeginReplayTx is BeginReplay in the caller's transaction, without the event of
+// a refusal.
 func (s *Store) BeginReplayTx(ctx context.Context, tx pgx.Tx, request ReplayRequest) (*ReplayStart, error) {
 	if request.RequestID == "" {
 		request.RequestID = uuid.NewString()
 	}
-	if len(request.RequestID) > maxName {
-		return nil, &RefusedError{RequestID: request.RequestID[:40] + "…", Cause: fmt.Sprintf("the request id has more than %d bytes", maxName)}
+	if err := checkRequestID(request.RequestID); err != nil {
+		return nil, err
 	}
 	if !request.holdable() {
 		return nil, notFound(request.Key)
@@ -138,6 +146,13 @@ func (s *Store) BeginReplayTx(ctx context.Context, tx pgx.Tx, request ReplayRequ
 		return nil, fmt.Errorf("replay %s: %w", request.Key, err)
 	}
 	return start, nil
+}
+
+func checkRequestID(id string) error {
+	if len(id) > maxName {
+		return &RefusedError{RequestID: text.Head(id, 40) + "…", Cause: fmt.Sprintf("the request id has more than %d bytes", maxName)}
+	}
+	return nil
 }
 
 func (s *Store) beginReplay(ctx context.Context, tx pgx.Tx, request ReplayRequest) (*ReplayStart, error) {
@@ -156,12 +171,15 @@ func (s *Store) beginReplay(ctx context.Context, tx pgx.Tx, request ReplayReques
 		return nil, err
 	}
 	if known != nil {
-		return knownStart(request, known, dl)
+		return s.knownStart(ctx, tx, request, known, dl)
 	}
-	if dl == nil {
+	switch {
+	case dl == nil:
 		return nil, ErrNotFound
+	case dl.SupersededAt != nil && !request.AllowSuperseded:
+		return nil, &SupersededError{Key: dl.Key, At: *dl.SupersededAt, ByRunID: dl.SupersededByRunID}
 	}
-	args["new_workflow_id"] = newWorkflowID(dl.WorkflowID)
+	args["new_workflow_id"], args["revision"] = newWorkflowID(dl.WorkflowID), dl.Revision
 	replay, err := first(ctx, tx, s, insertReplay, args, scanReplay)
 	switch {
 	case err != nil:
@@ -182,7 +200,7 @@ func (s *Store) beginReplay(ctx context.Context, tx pgx.Tx, request ReplayReques
 }
 
 // knownStart answers a request id that was used before.
-func knownStart(request ReplayRequest, known *Replay, dl *DeadLetter) (*ReplayStart, error) {
+func (s *Store) knownStart(ctx context.Context, tx pgx.Tx, request ReplayRequest, known *Replay, dl *DeadLetter) (*ReplayStart, error) {
 	switch {
 	case known.Key != request.Key:
 		return nil, fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)
@@ -191,8 +209,25 @@ func knownStart(request ReplayRequest, known *Replay, dl *DeadLetter) (*ReplaySt
 	case dl == nil && known.NewRunID == nil:
 		return nil, ErrNotFound
 	default:
-		return &ReplayStart{Replay: *known, DeadLetter: dl}, nil
+		start := &ReplayStart{Replay: *known, DeadLetter: dl}
+		return start, s.asReplayed(ctx, tx, start)
 	}
+}
+
+// asReplayed takes the edits since the replay out of the dead letter: the new job
+// has one content, whenever its start is repeated.
+func (s *Store) asReplayed(ctx context.Context, tx pgx.Tx, start *ReplayStart) error {
+	dl, revision := start.DeadLetter, start.Replay.Revision
+	if dl == nil || revision == nil || *revision >= dl.Revision {
+		return nil
+	}
+	past, err := s.contentAt(ctx, tx, dl.Key, *revision)
+	if err != nil {
+		return err
+	}
+	start.DeadLetter = past.In(dl)
+	start.DeadLetter.Revision = *revision
+	return nil
 }
 
 func (r *Replay) refused() bool { return r.Outcome != nil && *r.Outcome == job.OutcomeRefused }
@@ -309,7 +344,18 @@ func (s *Store) PendingReplays(ctx context.Context, namespace string, minAge, ma
 		limit = maxPending
 	}
 	args := pgx.NamedArgs{"namespace": text.Holdable(namespace), "min_age_ms": minAge.Milliseconds(), "max_age_ms": maxAge.Milliseconds(), "limit": limit}
-	pending, err := query(ctx, s, selectPendingReplays, args, scanStart)
+	var pending []ReplayStart
+	err := s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if pending, err = collect(ctx, tx, s.sql(selectPendingReplays), args, scanStart); err != nil {
+			return err
+		}
+		for i := range pending {
+			if err := s.asReplayed(ctx, tx, &pending[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("pending replays: %w", err)
 	}

@@ -43,7 +43,7 @@ func TestBeginReplay(t *testing.T) {
 	require.Equal(t, requireCount(t, store, key, 1), start.DeadLetter)
 	require.Equal(t, letter(key).Payloads, start.DeadLetter.Payloads)
 	require.Equal(t, dlqstore.Replay{
-		Key: key, RequestID: "r1", NewWorkflowID: start.Replay.NewWorkflowID, Actor: "oncall", RequestedAt: start.Replay.RequestedAt,
+		Key: key, RequestID: "r1", NewWorkflowID: start.Replay.NewWorkflowID, Actor: "oncall", RequestedAt: start.Replay.RequestedAt, Revision: ptr(1),
 	}, start.Replay)
 	require.Equal(t, start.Replay.RequestedAt, *start.DeadLetter.LastResurrectionAt)
 	require.Regexp(t, `^w-replay-[a-z2-7]{12}$`, start.Replay.NewWorkflowID)
@@ -184,13 +184,8 @@ func TestRefuseReplay(t *testing.T) {
 	dl := requireCount(t, store, key, 1)
 	require.Equal(t, kept.Replay.RequestedAt, *dl.LastResurrectionAt)
 
-	events, err := store.Events(t.Context(), key)
-	require.NoError(t, err)
-	var verbs []string
-	for _, event := range events {
-		verbs = append(verbs, event.Verb)
-	}
-	require.Equal(t, []string{"move", "replay", "replay_refused", "replay", "replay", "replay_refused"}, verbs)
+	events := events(t, store, key)
+	require.Equal(t, []string{"move", "replay", "replay_refused", "replay_refused", "replay", "replay", "replay_refused"}, verbsOf(events))
 	require.Equal(t, "oncall", events[2].Actor)
 
 	_, err = store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: key, RequestID: strings.Repeat("x", 1001)})

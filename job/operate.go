@@ -10,6 +10,9 @@ type ReplayInput struct {
 	// RequestID makes the request repeatable: the same id gives the same new
 	// job. Empty means an id derived from the signal, update or activity.
 	RequestID string `json:"request_id,omitempty"`
+	// AllowSuperseded replays a dead letter whose job, reset by a person, succeeded
+	// after all. Without it such a request is refused.
+	AllowSuperseded bool `json:"allow_superseded,omitempty"`
 	// Actor is who asks. Empty means the way the request came.
 	Actor string `json:"actor,omitempty"`
 }

@@ -1,5 +1,13 @@
 package job
 
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
 // Priority is the order in which a backlog of jobs is worked off, as Temporal
 // has it. Zero fields take the server's defaults.
 type Priority struct {
@@ -9,4 +17,45 @@ type Priority struct {
 	FairnessKey string `json:"fairness_key,omitempty"`
 	// FairnessWeight is the group's share relative to others; the default is 1.
 	FairnessWeight float32 `json:"fairness_weight,omitempty"`
+}
+
+// The server's bounds on a priority.
+const (
+	maxPriorityKey    = 5
+	maxFairnessKey    = 64 // bytes
+	minFairnessWeight = 0.001
+	maxFairnessWeight = 1000
+)
+
+// ParsePriority reads the wire form. The error joins every fault, and names that
+// no field has are among them.
+func ParsePriority(data []byte) (Priority, error) {
+	var p Priority
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&p); err != nil {
+		return Priority{}, fmt.Errorf("priority: it must be an object of priority_key (a whole number), fairness_key (a string) and fairness_weight (a number), not %s", quote(data))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Priority{}, errors.New("priority: more than one JSON value")
+	}
+	return p, p.Validate()
+}
+
+// Validate returns every fault of the priority joined into one error, or nil.
+func (p Priority) Validate() error {
+	var faults []error
+	if p.PriorityKey < 0 || p.PriorityKey > maxPriorityKey {
+		faults = append(faults, fmt.Errorf("priority_key: %d is not within 1 to %d; 0 takes the server's default", p.PriorityKey, maxPriorityKey))
+	}
+	if err := checkText(p.FairnessKey); err != nil {
+		faults = append(faults, fmt.Errorf("fairness_key: %w", err))
+	}
+	if len(p.FairnessKey) > maxFairnessKey {
+		faults = append(faults, fmt.Errorf("fairness_key: %d bytes; at most %d", len(p.FairnessKey), maxFairnessKey))
+	}
+	if w := p.FairnessWeight; w != 0 && !(w >= minFairnessWeight && w <= maxFairnessWeight) {
+		faults = append(faults, fmt.Errorf("fairness_weight: %v is not within %v to %v", w, minFairnessWeight, maxFairnessWeight))
+	}
+	return errors.Join(faults...)
 }

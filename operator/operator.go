@@ -75,6 +75,9 @@ type ReplayRequest struct {
 	// RequestID makes the request repeatable: the same id gives the same new job.
 	// Empty means a fresh id: every call is a replay of its own.
 	RequestID string
+	// AllowSuperseded replays a dead letter whose job, reset by a person, succeeded
+	// after all. Without it that is a *dlqstore.SupersededError.
+	AllowSuperseded bool
 	// Actor is who asks. Required.
 	Actor string
 }
@@ -90,12 +93,18 @@ func (o *Operator) Replay(ctx context.Context, request ReplayRequest) (job.Repla
 	if request.Actor == "" {
 		return job.ReplayOutput{}, ErrNoActor
 	}
-	key, err := o.store.ResolveRequest(ctx, o.namespace, request.WorkflowID, request.RunID, request.RequestID)
+	key, err := o.store.ResolveFor(ctx, o.asked(dlqstore.VerbReplay, request.WorkflowID, request.RunID, request.Actor, request.RequestID))
 	if err != nil {
 		return job.ReplayOutput{}, err
 	}
 	starter := replay.Starter{Store: o.store, Service: o.client.WorkflowService()}
-	return starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: request.RequestID, Actor: request.Actor})
+	return starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: request.RequestID, Actor: request.Actor, AllowSuperseded: request.AllowSuperseded})
+}
+
+func (o *Operator) asked(verb, workflowID, runID, actor, requestID string) dlqstore.Asked {
+	return dlqstore.Asked{
+		Verb: verb, Key: dlqstore.Key{Namespace: o.namespace, WorkflowID: workflowID, RunID: runID}, Actor: actor, RequestID: requestID,
+	}
 }
 
 // Purge removes one dead letter for good: dlqstore.ErrNotFound when there is
@@ -105,7 +114,7 @@ func (o *Operator) Purge(ctx context.Context, workflowID, runID, actor string) (
 	if actor == "" {
 		return dlqstore.Key{}, ErrNoActor
 	}
-	key, err := o.store.Resolve(ctx, o.namespace, workflowID, runID)
+	key, err := o.store.ResolveFor(ctx, o.asked(dlqstore.VerbPurge, workflowID, runID, actor, ""))
 	if err != nil {
 		return dlqstore.Key{}, err
 	}
