@@ -2,6 +2,8 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/edit"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -191,7 +194,16 @@ func (s *bulkStep) chunk(ctx context.Context, members []dlqstore.Member) (taken 
 			return 0, err
 		}
 	}
-	return len(members), s.store.PurgeMembers(ctx, s.plan, members)
+	if s.plan.Verb == job.BulkPurge {
+		return len(members), s.store.PurgeMembers(ctx, s.plan, members)
+	}
+	var wanted job.Edit
+	if err := json.Unmarshal([]byte(s.plan.Parameters.Edit), &wanted); err != nil {
+		return 0, fmt.Errorf("the edit of %s does not decode: %w", s.plan.ID, err)
+	}
+	return len(members), s.store.EditMembers(ctx, s.plan, members, func(request dlqstore.EditRequest) dlqstore.EditRequest {
+		return edit.Request(request, wanted)
+	})
 }
 
 // finish starts the jobs of replays that are decided, and notes how it went.

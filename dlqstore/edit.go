@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -246,13 +245,11 @@ func (s *Store) writeRevision(ctx context.Context, tx pgx.Tx, request EditReques
 	if request.RevertTo != 0 {
 		args["reverted_to"] = request.RevertTo
 	}
-	var diff strings.Builder
-	encoder := json.NewEncoder(&diff)
-	encoder.SetEscapeHTML(false) // it would alter what people see
-	if err := encoder.Encode(request.Compare(before, after)); err != nil {
-		return nil, nil, errors.New("the difference cannot be encoded") // the cause quotes it
+	diff, err := diffText(request.Compare(before, after))
+	if err != nil {
+		return nil, nil, err
 	}
-	args["diff"] = diff.String()
+	args["diff"] = diff
 	revision, err := first(ctx, tx, s, insertRevision, args, scanRevision)
 	switch {
 	case err != nil:

@@ -175,7 +175,10 @@ type PlanRequest struct {
 	// The oldest matches are taken, and the plan says that there were more.
 	Limit      int
 	Parameters PlanParameters
-	Actor      string
+	// Preview works out, for an edit or a retag, what would change of a member; its
+	// *EditError leaves the member out, with the cause. It must not call the store.
+	Preview func(dl *DeadLetter) (Diff, error)
+	Actor   string
 }
 
 func (r PlanRequest) check() error {
@@ -188,6 +191,9 @@ func (r PlanRequest) check() error {
 	}
 	if r.Filter.IsEmpty() && !r.All {
 		faults = append(faults, ErrUnbounded)
+	}
+	if edits := r.Verb == job.BulkEdit || r.Verb == job.BulkRetag; edits != (r.Preview != nil) || edits != (r.Parameters.Edit != "") {
+		faults = append(faults, errors.New("an edit or a retag needs an Edit and a Preview, and no other verb takes one"))
 	}
 	if r.Limit < 0 || r.Limit > MaxPlanLimit {
 		faults = append(faults, fmt.Errorf("a limit of %d members: at most %d, 0 for %d", r.Limit, MaxPlanLimit, DefaultPlanLimit))
@@ -246,6 +252,11 @@ func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRe
 	args["skip_superseded"] = request.Verb == job.BulkReplay && !request.Parameters.IncludeSuperseded
 	if _, err := tx.Exec(ctx, s.sql(freezeChosen)+where+s.sql(freezeMembers), args); err != nil {
 		return classify(err)
+	}
+	if request.Preview != nil {
+		if err := s.previewMembers(ctx, tx, id, request); err != nil {
+			return err
+		}
 	}
 	if _, err := tx.Exec(ctx, s.sql(countPlanMembers), plan); err != nil {
 		return classify(err)

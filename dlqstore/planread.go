@@ -62,8 +62,8 @@ type PlanItem struct {
 	State    ItemState `json:"state"`
 	// Error says why the member was skipped or failed.
 	Error string `json:"error"`
-	// Detail is, of an edit, what would change.
-	Detail     json.RawMessage `json:"detail"`
+	// Detail is, of an edit, what would change; nil otherwise.
+	Detail     *Diff      `json:"detail"`
 	FinishedAt *time.Time `json:"finished_at"`
 	// The job that a replay started, and how it ended; nil while not known.
 	NewWorkflowID   *string      `json:"new_workflow_id"`
@@ -126,8 +126,15 @@ func scanPlan(row pgx.CollectableRow) (Plan, error) {
 
 func scanPlanItem(row pgx.CollectableRow) (PlanItem, error) {
 	var i PlanItem
-	err := row.Scan(&i.Position, &i.Namespace, &i.WorkflowID, &i.RunID, &i.Revision, &i.State, &i.Error, &i.Detail, &i.FinishedAt,
+	var detail []byte
+	err := row.Scan(&i.Position, &i.Namespace, &i.WorkflowID, &i.RunID, &i.Revision, &i.State, &i.Error, &detail, &i.FinishedAt,
 		&i.NewWorkflowID, &i.NewRunID, &i.Outcome, &i.SameFingerprint)
+	if err != nil {
+		return i, err
+	}
 	utc(i.FinishedAt)
+	if detail != nil {
+		err = json.Unmarshal(detail, &i.Detail)
+	}
 	return i, err
 }

@@ -17,10 +17,10 @@ from {schema}.replays r
 where r.request_id = any(@request_ids)`
 
 	insertReplays = `
-insert into {schema}.replays as r (request_id, namespace, workflow_id, run_id, new_workflow_id, actor)
-select m.request_id, @namespace, m.workflow_id, m.run_id, m.new_workflow_id, @actor
-from unnest(@request_ids::text[], @workflow_ids::text[], @run_ids::text[], @new_workflow_ids::text[])
-	as m (request_id, workflow_id, run_id, new_workflow_id)
+insert into {schema}.replays as r (request_id, namespace, workflow_id, run_id, new_workflow_id, actor, revision)
+select m.request_id, @namespace, m.workflow_id, m.run_id, m.new_workflow_id, @actor, m.revision
+from unnest(@request_ids::text[], @workflow_ids::text[], @run_ids::text[], @new_workflow_ids::text[], @revisions::int[])
+	as m (request_id, workflow_id, run_id, new_workflow_id, revision)
 returning` + replayColumns
 
 	countReplays = `
@@ -112,7 +112,11 @@ func (s *Store) beginMemberReplays(ctx context.Context, tx pgx.Tx, plan *Plan, m
 		case begun && replay.refused():
 			ends = append(ends, MemberEnd{m.Position, ItemFailed, replay.refusal().Error()})
 		case begun && (dl != nil || replay.NewRunID != nil):
-			starts = append(starts, MemberStart{m.Position, ReplayStart{Replay: replay, DeadLetter: dl}})
+			start := MemberStart{m.Position, ReplayStart{Replay: replay, DeadLetter: dl}}
+			if err := s.asReplayed(ctx, tx, &start.ReplayStart); err != nil {
+				return nil, err
+			}
+			starts = append(starts, start)
 		case m.unfit(plan, dl) != "":
 			ends = append(ends, MemberEnd{m.Position, ItemSkipped, m.unfit(plan, dl)})
 		default:
@@ -151,11 +155,13 @@ func (s *Store) insertMemberReplays(ctx context.Context, tx pgx.Tx, plan *Plan, 
 		return nil, nil
 	}
 	var requests, ids []string
+	var revisions []int
 	for _, m := range members {
 		requests, ids = append(requests, RequestOf(plan.ID, m.Position)), append(ids, newWorkflowID(m.WorkflowID))
+		revisions = append(revisions, m.Revision)
 	}
 	args := memberArgs(plan, members)
-	args["request_ids"], args["new_workflow_ids"] = requests, ids
+	args["request_ids"], args["new_workflow_ids"], args["revisions"] = requests, ids, revisions
 	begun, err := s.replaysByRequest(ctx, tx, insertReplays, args)
 	if err != nil {
 		return nil, err
@@ -171,7 +177,18 @@ func (s *Store) insertMemberReplays(ctx context.Context, tx pgx.Tx, plan *Plan, 
 // BegunMembers returns pending members whose replay is decided: their operation was
 // interrupted between that and the confirmation of the start.
 func (s *Store) BegunMembers(ctx context.Context, plan *Plan, limit int) ([]MemberStart, error) {
-	starts, err := query(ctx, s, selectBegun, pgx.NamedArgs{"id": plan.ID, "limit": limit}, scanMemberStart)
+	var starts []MemberStart
+	err := s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if starts, err = collect(ctx, tx, s.sql(selectBegun), pgx.NamedArgs{"id": plan.ID, "limit": limit}, scanMemberStart); err != nil {
+			return err
+		}
+		for i := range starts {
+			if err := s.asReplayed(ctx, tx, &starts[i].ReplayStart); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("begun members of %s: %w", plan.ID, err)
 	}

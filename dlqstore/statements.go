@@ -17,6 +17,7 @@ var statements = []string{
 	purgeOne, purgeVictims, purgeSelected,
 	insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
 	selectPlan, selectPlans, selectPlanItems, lockPlan, applyPlan, markPlan, leaveMembers,
+	selectMemberLetters, storePreviews,
 	selectMembers, endMembers, insertLeftAlone, lockMembers, purgeMembers,
 	selectReplaysOf, insertReplays, countReplays, insertReplayEvents, confirmReplays, selectBegun, selectOutcomes,
 }

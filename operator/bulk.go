@@ -2,8 +2,11 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -18,13 +21,48 @@ import (
 const followInterval = 500 * time.Millisecond
 
 // CreatePlan freezes the dead letters of the namespace that the request's filter
-// selects, and changes none of them; see dlqstore.Store.CreatePlan.
+// selects, and changes none of them; see dlqstore.Store.CreatePlan. For an edit or
+// a retag call CreateEditPlan.
 func (o *Operator) CreatePlan(ctx context.Context, request dlqstore.PlanRequest) (*dlqstore.Plan, error) {
 	if request.Actor == "" {
 		return nil, ErrNoActor
 	}
 	request.Filter.Namespace = o.namespace
 	return o.store.CreatePlan(ctx, request)
+}
+
+// CreateEditPlan is CreatePlan for an edit or, if it changes nothing but tags, a
+// retag: the plan has what would change of each member, and leaves out, with the
+// cause, those that the edit cannot be done to or would not change.
+func (o *Operator) CreateEditPlan(ctx context.Context, request dlqstore.PlanRequest, wanted job.Edit) (*dlqstore.Plan, error) {
+	request, err := WithEdit(request, wanted)
+	if err != nil {
+		return nil, err
+	}
+	return o.CreatePlan(ctx, request)
+}
+
+// WithEdit returns the request for a plan of an edit, or of a retag if that is its
+// verb, for callers with a store and no Temporal.
+func WithEdit(request dlqstore.PlanRequest, wanted job.Edit) (dlqstore.PlanRequest, error) {
+	if err := wanted.Validate(); err != nil {
+		return request, fmt.Errorf("operator: plan: %w", err)
+	}
+	switch tagsOnly := (job.Edit{Tags: wanted.Tags}); {
+	case wanted.IsEmpty():
+		return request, errors.New("operator: plan: the edit changes nothing")
+	case request.Verb == job.BulkRetag && !reflect.DeepEqual(wanted, tagsOnly):
+		return request, errors.New("operator: plan: a retag changes tags alone; plan an edit")
+	}
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // it would alter what is written into arguments
+	if err := encoder.Encode(wanted); err != nil {
+		return request, errors.New("operator: plan: the edit is not JSON") // the cause quotes it
+	}
+	request.Parameters.Edit = text.String()
+	request.Preview = func(dl *dlqstore.DeadLetter) (dlqstore.Diff, error) { return PreviewEdit(dl, wanted) }
+	return request, nil
 }
 
 // Plan returns a plan and how far its operation is, or dlqstore.ErrNotFound.

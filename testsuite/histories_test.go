@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -118,6 +119,26 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		_ = w.wait(dead, nil)
 		return w.replay(dead, "")
 	},
+	"bulk-finished": func(w *world) client.WorkflowRun {
+		return w.bulk(job.BulkPurge, job.BulkSettings{})
+	},
+	"bulk-stopped-by-canary": func(w *world) client.WorkflowRun {
+		return w.bulk(job.BulkReplay, job.BulkSettings{Canary: 1})
+	},
+	"bulk-paused-and-cancelled": func(w *world) client.WorkflowRun {
+		run := w.bulk(job.BulkReplay, job.BulkSettings{Rate: 0.01}) // its first member is due in 100s
+		for _, message := range []string{job.BulkPauseMessage, job.BulkResumeMessage, job.BulkCancelMessage} {
+			require.NoError(w.t, w.client.SignalWorkflow(w.t.Context(), run.GetID(), "", message, job.BulkControl{Actor: "tester"}))
+			want := map[string]job.PlanState{
+				job.BulkPauseMessage: job.PlanPaused, job.BulkResumeMessage: job.PlanApplying, job.BulkCancelMessage: job.PlanCancelled,
+			}[message]
+			require.Eventually(w.t, func() bool {
+				plan, err := w.operator.Plan(w.t.Context(), strings.TrimPrefix(run.GetID(), job.BulkWorkflowID("")))
+				return err == nil && plan.State == want
+			}, patience, 20*time.Millisecond, message)
+		}
+		return run
+	},
 	"throttled": func(w *world) client.WorkflowRun {
 		return w.enqueue(deadletter.Job{Type: "Throttled", Policy: quick(2)})
 	},
@@ -145,6 +166,17 @@ func (w *world) startForeign() {
 	}, activity.RegisterOptions{Name: "Foreign"})
 	foreign.RegisterActivityWithOptions(hang, activity.RegisterOptions{Name: "Silent"})
 	w.start(foreign)
+}
+
+// bulk starts a bulk operation on one dead letter of its own.
+func (w *world) bulk(verb job.BulkVerb, settings job.BulkSettings) client.WorkflowRun {
+	w.t.Helper()
+	plan := w.plan(dlqstore.PlanRequest{
+		Verb: verb, Filter: dlqstore.Filter{WorkflowID: w.deadJob().GetID()}, Parameters: dlqstore.PlanParameters{BulkSettings: settings},
+	})
+	require.EqualValues(w.t, 1, plan.Members)
+	w.apply(plan)
+	return w.client.GetWorkflow(w.t.Context(), job.BulkWorkflowID(plan.ID), "")
 }
 
 func (w *world) bare(options client.StartWorkflowOptions, args ...any) client.WorkflowRun {

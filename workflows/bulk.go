@@ -18,6 +18,8 @@ const (
 	// silence of its worker.
 	bulkActivityTime = 15 * time.Minute
 	bulkHeartbeat    = 15 * time.Second
+	// bulkStuckWait is before the next stretch after one that ended no member.
+	bulkStuckWait = 5 * time.Second
 	// maxCanaryStep is where an operation with a canary stops to grow its steps.
 	maxCanaryStep = 10_000
 )
@@ -193,9 +195,14 @@ func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err er
 		if done, err := op.run(ctx, job.BulkStepActivityType, step, &stepped); !done {
 			return false, err
 		}
+		stuck := stepped.Progress == op.progress && !op.carried.Paused && op.cancelledBy == ""
 		op.progress = stepped.Progress
 		if op.carried.Step > 0 {
 			op.carried.Taken += stepped.Taken
+		}
+		if stuck && op.progress.Pending > 0 {
+			// Another worker has the same members in hand, which it may take a while to end.
+			_ = workflow.Sleep(ctx, bulkStuckWait)
 		}
 	}
 	if op.carried.Step > 0 && (op.carried.Taken >= op.carried.Step || op.progress.Pending == 0) {

@@ -59,11 +59,12 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	if err != nil {
 		return planError(err)
 	}
-	settings := a.settings.given()
-	if settings != nil {
-		if err := settings.Check(plan.Verb); err != nil {
+	var settings *job.BulkSettings
+	if asked, given := a.settings.over(plan.Parameters.BulkSettings); given {
+		if err := asked.Check(plan.Verb); err != nil {
 			return usageError{err}
 		}
+		settings = &asked
 	}
 	if err := plan.Appliable(); err != nil {
 		return err

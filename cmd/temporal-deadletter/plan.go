@@ -81,11 +81,9 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 	case p.request.Limit < 1 || p.request.Limit > dlqstore.MaxPlanLimit:
 		return usagef("--limit: %d is not between 1 and %d", p.request.Limit, dlqstore.MaxPlanLimit)
 	}
-	if settings := p.settings.given(); settings != nil {
-		if err := settings.Check(p.request.Verb); err != nil {
-			return usageError{err}
-		}
-		p.request.Parameters.BulkSettings = *settings
+	p.request.Parameters.BulkSettings, _ = p.settings.over(job.BulkSettings{})
+	if err := p.request.Parameters.Check(p.request.Verb); err != nil {
+		return usageError{err}
 	}
 	if p.request.Actor, err = p.name(); err != nil {
 		return err
@@ -132,24 +130,30 @@ func (s *settingsFlags) add(cmd *cobra.Command, canary bool) {
 	}
 }
 
-// given returns the settings, nil when no flag was given.
-func (s *settingsFlags) given() *job.BulkSettings {
+// over returns the settings with those of the flags that were given, and whether
+// any was.
+func (s *settingsFlags) over(settings job.BulkSettings) (job.BulkSettings, bool) {
 	given := false
-	for _, flag := range []string{"rate", "concurrency", "canary", "max-refail"} {
-		given = given || s.cmd.Flags().Changed(flag)
+	for name, take := range map[string]func(){
+		"rate": func() {
+			settings.Rate = s.settings.Rate
+			if settings.Rate == 0 {
+				settings.Rate = -1 // a rate of 0 that a person writes means none
+			}
+		},
+		"concurrency": func() { settings.Concurrency = s.settings.Concurrency },
+		"canary":      func() { settings.Canary = s.settings.Canary },
+		"max-refail": func() {
+			limit := float64(s.maxRefail)
+			settings.MaxRefail = &limit
+		},
+	} {
+		if s.cmd.Flags().Changed(name) {
+			given = true
+			take()
+		}
 	}
-	if !given {
-		return nil
-	}
-	settings := s.settings
-	if settings.Rate == 0 {
-		settings.Rate = -1 // a rate of 0 that a person writes means none
-	}
-	if s.cmd.Flags().Changed("max-refail") {
-		limit := float64(s.maxRefail)
-		settings.MaxRefail = &limit
-	}
-	return &settings
+	return settings, given
 }
 
 // share is a flag's value from 0 to 1, written as 20% or 0.2.

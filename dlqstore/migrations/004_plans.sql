@@ -38,7 +38,7 @@ create table {{.schema}}.plan_items (
         'pending', 'done', 'skipped', 'failed', 'left'
     )),
     error text not null default '', -- why it was skipped or failed
-    detail jsonb not null default '{}', -- of an edit: what would change
+    detail json, -- of an edit: what would change; json and not jsonb: the digits are the point
     finished_at timestamptz,
     primary key (plan_id, position)
 );
