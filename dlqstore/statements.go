@@ -13,6 +13,6 @@ var statements = []string{
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
 	selectRevisionOf, selectLastRevision, insertRevision, updateDeadLetter, insertEditEvent, selectContentAt, selectRevisions,
-	insertRefusal,
+	insertRefusal, selectAudit, insertNote, insertGroupNote, insertNoteEvent, selectNotes, selectAncestors, selectDescendants,
 	purgeOne, purgeVictims, purgeSelected,
 }
