@@ -14,6 +14,8 @@ const (
 	ReplayActivityType = job.ReplayActivityType
 	// PurgeActivityType is the activity by which a workflow purges one.
 	PurgeActivityType = job.PurgeActivityType
+	// EditActivityType is the activity by which a workflow edits one, and replays it.
+	EditActivityType = job.EditActivityType
 	// MaxArguments is how many arguments a handler can get.
 	MaxArguments = job.MaxArguments
 )
@@ -29,9 +31,12 @@ type JobOptions = job.Options
 type Reason = job.Reason
 
 // ReplayInput and ReplayOutput are the messages of signal, update and activity
-// "replay"; PurgeInput is that of the purge activity.
+// "replay"; PurgeInput is that of the purge activity, EditInput
+// and EditOutput those of the edit activity.
 type (
 	ReplayInput  = job.ReplayInput
 	ReplayOutput = job.ReplayOutput
 	PurgeInput   = job.PurgeInput
+	EditInput    = job.EditInput
+	EditOutput   = job.EditOutput
 )

@@ -41,6 +41,7 @@ func (a *Activities) Register(r Registry) {
 		job.MoveActivityType:      a.Move,
 		job.ReplayActivityType:    a.Replay,
 		job.PurgeActivityType:     a.Purge,
+		job.EditActivityType:      a.Edit,
 		job.SettleActivityType:    a.Settle,
 		job.SweepPageActivityType: a.SweepPage,
 		job.BulkBeginActivityType: a.BulkBegin,

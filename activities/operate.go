@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/edit"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -19,7 +20,7 @@ import (
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
 	if in.RequestID == "" {
-		in.RequestID = "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+		in.RequestID = ownRequestID(info)
 	}
 	if in.Actor == "" {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
@@ -63,6 +64,54 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	return final(err)
 }
 
+// Edit makes a new revision of one dead letter of the activity's own namespace, and
+// replays it if that is asked for, in one step. Without a request id the id is the
+// activity's own. A request that can never succeed fails non-retryably with
+// job.NotFoundErrorType, job.AmbiguousErrorType, job.RefusedErrorType, or with
+// job.ConflictErrorType when the dead letter was edited since the caller saw it.
+func (a *Activities) Edit(ctx context.Context, in job.EditInput) (job.EditOutput, error) {
+	info := activity.GetInfo(ctx)
+	if in.RequestID == "" {
+		in.RequestID = ownRequestID(info)
+	}
+	if in.Actor == "" {
+		in.Actor = "workflow " + info.WorkflowExecution.ID
+	}
+	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
+		Verb: dlqstore.VerbEdit, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
+		Actor: in.Actor, RequestID: in.RequestID,
+	})
+	if err != nil {
+		return job.EditOutput{}, final(err)
+	}
+	request := edit.Request(dlqstore.EditRequest{
+		Key: key, Revision: in.Revision, RevertTo: in.RevertTo, RequestID: in.RequestID, Actor: in.Actor,
+	}, in.Edit)
+	if !in.Replay {
+		_, revision, err := a.Store.Edit(ctx, request)
+		return editOutput(revision, nil), final(err)
+	}
+	start, revision, err := a.Store.EditAndBeginReplay(ctx, request, in.AllowSuperseded)
+	if err != nil {
+		return job.EditOutput{}, final(err)
+	}
+	out, err := replay.Starter{Store: a.Store, Service: a.client(ctx, info).WorkflowService()}.Finish(ctx, start)
+	return editOutput(revision, &out), final(err)
+}
+
+func editOutput(revision *dlqstore.Revision, started *job.ReplayOutput) job.EditOutput {
+	out := job.EditOutput{Replay: started}
+	if revision != nil {
+		out.Revision = revision.Revision
+	}
+	return out
+}
+
+// ownRequestID makes the retries of one activity one request.
+func ownRequestID(info activity.Info) string {
+	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+}
+
 // Settle notes how the activity's own workflow, a replayed or reset job, ended
 // without a dead letter.
 func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
@@ -82,6 +131,7 @@ func final(err error) error {
 	for class, kind := range map[error]string{
 		dlqstore.ErrNotFound:        job.NotFoundErrorType,
 		dlqstore.ErrAmbiguous:       job.AmbiguousErrorType,
+		dlqstore.ErrConflict:        job.ConflictErrorType,
 		dlqstore.ErrRequestConflict: job.RefusedErrorType,
 		dlqstore.ErrRefused:         job.RefusedErrorType,
 	} {

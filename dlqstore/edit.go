@@ -184,6 +184,9 @@ func (s *Store) EditTx(ctx context.Context, tx pgx.Tx, request EditRequest) (*De
 	if err := checkRequestID(request.RequestID); err != nil {
 		return nil, nil, err
 	}
+	if request.Revision < 1 {
+		return nil, nil, &EditError{Code: EditInvalid, Cause: "the revision is missing: say which one the edit is of, so that it undoes nobody's"}
+	}
 	if !request.holdable() {
 		return nil, nil, notFound(request.Key)
 	}

@@ -13,7 +13,7 @@ var statements = []string{
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
 	selectRevisionOf, selectLastRevision, insertRevision, updateDeadLetter, insertEditEvent, selectContentAt, selectRevisions,
-	insertRefusal,
+	insertRefusal, selectAudit, insertNote, insertGroupNote, insertNoteEvent, selectNotes, selectAncestors, selectDescendants,
 	purgeOne, purgeVictims, purgeSelected,
 	insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
 	selectPlan, selectPlans, selectPlanItems, lockPlan, applyPlan, markPlan, leaveMembers,

@@ -41,6 +41,8 @@ const (
 	ReplayActivityType = "deadletter.Replay"
 	// PurgeActivityType purges one dead letter; see PurgeInput.
 	PurgeActivityType = "deadletter.Purge"
+	// EditActivityType edits one dead letter; see EditInput.
+	EditActivityType = "deadletter.Edit"
 	// SettleActivityType notes how a replayed or reset job ended.
 	SettleActivityType = "deadletter.Settle"
 	// SweepPageActivityType is one stretch of a sweep; see SweepState.
@@ -92,6 +94,8 @@ const (
 	NotFoundErrorType = "deadletter.NotFound"
 	// AmbiguousErrorType: several runs of the workflow id are dead letters.
 	AmbiguousErrorType = "deadletter.Ambiguous"
+	// ConflictErrorType: the dead letter was edited since the caller saw it.
+	ConflictErrorType = "deadletter.Conflict"
 	// RefusedErrorType: the request cannot be done, now or later.
 	RefusedErrorType = "deadletter.Refused"
 )

@@ -30,3 +30,32 @@ type PurgeInput struct {
 	RunID      string `json:"run_id,omitempty"`
 	Actor      string `json:"actor,omitempty"`
 }
+
+// EditInput asks for a new revision of one dead letter: the input of activity
+// deadletter.Edit.
+type EditInput struct {
+	WorkflowID string `json:"workflow_id"`
+	RunID      string `json:"run_id,omitempty"`
+	// Revision is the one that the caller has seen, 1 for a dead letter that nobody
+	// has edited. Required.
+	Revision int  `json:"revision"`
+	Edit     Edit `json:"edit"`
+	// RevertTo is an earlier revision to start from, 1 being the original.
+	RevertTo int `json:"revert_to,omitempty"`
+	// Replay starts a new job from the edited dead letter in the same step.
+	Replay          bool `json:"replay,omitempty"`
+	AllowSuperseded bool `json:"allow_superseded,omitempty"`
+	// RequestID makes the request repeatable. Empty means an id derived from the
+	// activity.
+	RequestID string `json:"request_id,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+}
+
+// EditOutput tells what came of an edit.
+type EditOutput struct {
+	// Revision is the one that the edit made, 0 when the request had been done
+	// before and the dead letter is purged by now.
+	Revision int `json:"revision"`
+	// Replay is set when one was asked for.
+	Replay *ReplayOutput `json:"replay,omitempty"`
+}

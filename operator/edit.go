@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
@@ -41,6 +42,7 @@ type EditRequest struct {
 
 // Edited is what came of an edit.
 type Edited struct {
+	Key dlqstore.Key
 	// DeadLetter is as it is after the edit. It is nil when the request was one that
 	// had been done before, and the dead letter has been purged since.
 	DeadLetter *dlqstore.DeadLetter
@@ -71,15 +73,28 @@ func PreviewEdit(dl *dlqstore.DeadLetter, e job.Edit) (dlqstore.Diff, error) {
 // error. Of an outage, the workers of the dead-letter queue finish the replay, and
 // the same RequestID may be used again.
 func (o *Operator) Edit(ctx context.Context, request EditRequest) (*Edited, error) {
+	return editStored(ctx, o.store, o.namespace, request, replay.Starter{Store: o.store, Service: o.client.WorkflowService()})
+}
+
+// EditStored is Operator.Edit without Temporal: a request with Replay is refused.
+func EditStored(ctx context.Context, store *dlqstore.Store, namespace string, request EditRequest) (*Edited, error) {
+	if request.Replay {
+		return nil, errors.New("operator: a replay needs Temporal: use Operator.Edit")
+	}
+	return editStored(ctx, store, namespace, request, replay.Starter{})
+}
+
+func editStored(ctx context.Context, store *dlqstore.Store, namespace string, request EditRequest, starter replay.Starter) (*Edited, error) {
 	if request.Actor == "" {
 		return nil, ErrNoActor
 	}
 	if request.RequestID == "" {
 		request.RequestID = uuid.NewString()
 	}
-	asked := o.asked(dlqstore.VerbEdit, request.WorkflowID, request.RunID, request.Actor, request.RequestID)
-	asked.PlanID = request.PlanID
-	key, err := o.store.ResolveFor(ctx, asked)
+	key, err := store.ResolveFor(ctx, dlqstore.Asked{
+		Verb: dlqstore.VerbEdit, Key: dlqstore.Key{Namespace: namespace, WorkflowID: request.WorkflowID, RunID: request.RunID},
+		Actor: request.Actor, RequestID: request.RequestID, PlanID: request.PlanID,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +103,18 @@ func (o *Operator) Edit(ctx context.Context, request EditRequest) (*Edited, erro
 		RequestID: request.RequestID, Actor: request.Actor, PlanID: request.PlanID,
 	}, request.Edit)
 	if !request.Replay {
-		dl, revision, err := o.store.Edit(ctx, wanted)
+		dl, revision, err := store.Edit(ctx, wanted)
 		if err != nil {
 			return nil, err
 		}
-		return &Edited{DeadLetter: dl, Revision: revision, RequestID: request.RequestID}, nil
+		return &Edited{Key: key, DeadLetter: dl, Revision: revision, RequestID: request.RequestID}, nil
 	}
-	start, revision, err := o.store.EditAndBeginReplay(ctx, wanted, request.AllowSuperseded)
+	start, revision, err := store.EditAndBeginReplay(ctx, wanted, request.AllowSuperseded)
 	if err != nil {
 		return nil, err
 	}
-	done := &Edited{DeadLetter: start.DeadLetter, Revision: revision, RequestID: request.RequestID}
-	out, err := replay.Starter{Store: o.store, Service: o.client.WorkflowService()}.Finish(ctx, start)
+	done := &Edited{Key: key, DeadLetter: start.DeadLetter, Revision: revision, RequestID: request.RequestID}
+	out, err := starter.Finish(ctx, start)
 	if err != nil {
 		return done, err
 	}

@@ -20,11 +20,19 @@ type Shown struct {
 	dlqstore.Key
 	// Status is set for a job that is live, or that ended without a dead letter.
 	Status *job.Status
-	// DeadLetter is set for a dead job, with its attempts, replays and events.
+	// DeadLetter is set for a dead job, with all that belongs to it.
 	DeadLetter *dlqstore.DeadLetter
 	Attempts   []dlqstore.Attempt
 	Replays    []dlqstore.Replay
 	Events     []dlqstore.Event
+	Revisions  []dlqstore.Revision // its edits
+	Notes      []dlqstore.Note     // on it and on its fingerprint
+	Lineage    dlqstore.Lineage
+	// Causes are the levels of its failure, the outermost first; none when it was
+	// not kept.
+	Causes []FailureCause
+	// Heartbeat is nil when the handler told nothing.
+	Heartbeat *Heartbeat
 	// DeadRuns are the other runs of the same workflow id that are dead letters.
 	DeadRuns []string
 	// ClosedAs is how Temporal says the workflow closed, "Terminated" say, when
@@ -105,14 +113,6 @@ func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*wor
 		return nil, fmt.Errorf("operator: describe workflow %s: %w", workflowID, err)
 	}
 	return description, nil
-}
-
-func (o *Operator) readDead(ctx context.Context, shown *Shown) error {
-	var errs [3]error
-	shown.Attempts, errs[0] = o.store.Attempts(ctx, shown.Key)
-	shown.Replays, errs[1] = o.store.Replays(ctx, shown.Key)
-	shown.Events, errs[2] = o.store.Events(ctx, shown.Key)
-	return errors.Join(errs[:]...)
 }
 
 // otherDeadRuns lists the first runs of the same id beside the one shown.

@@ -1,5 +1,5 @@
 // Command temporal-deadletter is the operator's tool for dead letters: it lists,
-// shows, replays and purges them. `temporal-deadletter dev` shows all of it on
+// shows, edits, replays and purges them. `temporal-deadletter dev` shows all of it on
 // servers of its own. A Temporal CLI of 1.6.0 or newer runs it as
 // `temporal deadletter`.
 package main
@@ -25,3 +25,6 @@ type keyboard struct{ *os.File }
 
 // IsTerminal reports whether a person can answer.
 func (k keyboard) IsTerminal() bool { return term.IsTerminal(int(k.Fd())) }
+
+// Terminal returns the terminal itself, for a program that takes it over.
+func (k keyboard) Terminal() *os.File { return k.File }

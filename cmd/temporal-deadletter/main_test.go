@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
+	failurepb "go.temporal.io/api/failure/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/proto"
 
@@ -178,4 +180,19 @@ func (b *bench) count() int64 {
 	n, err := b.store.Count(context.WithoutCancel(b.t.Context()), dlqstore.Filter{})
 	require.NoError(b.t, err)
 	return n
+}
+
+// failureChain is a failure with its causes, each of the type of its message.
+func failureChain(messages ...string) []byte {
+	var failure *failurepb.Failure
+	for _, message := range slices.Backward(messages) {
+		kind, _, _ := strings.Cut(message, "\x1b")
+		failure = &failurepb.Failure{
+			Message: message, Cause: failure,
+			FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{
+				Type: strings.ToUpper(kind[:1]) + kind[1:],
+			}},
+		}
+	}
+	return encode(failure)
 }

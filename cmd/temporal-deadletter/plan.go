@@ -12,6 +12,7 @@ import (
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/connect"
 	"github.com/deadletter-dev/deadletter/job"
+	"github.com/deadletter-dev/deadletter/operator"
 )
 
 func (c *cli) planCommand() *cobra.Command {
@@ -31,6 +32,8 @@ func (c *cli) planCommand() *cobra.Command {
 	cmd.AddCommand(
 		c.planVerbCommand(job.BulkReplay, "Plan to start a new job from each dead letter that a filter selects"),
 		c.planVerbCommand(job.BulkPurge, "Plan to remove each dead letter that a filter selects, for good"),
+		c.planVerbCommand(job.BulkEdit, "Plan to change arguments, queue, policy, priority or tags of each dead letter that a filter selects"),
+		c.planVerbCommand(job.BulkRetag, "Plan to change the tags of each dead letter that a filter selects"),
 		c.planListCommand(), c.planShowCommand(), c.planItemsCommand(),
 	)
 	for _, verb := range cmd.Commands() {
@@ -46,7 +49,43 @@ type newPlan struct {
 	actorFlag
 	filters  filterFlags
 	settings settingsFlags
+	edit     editFlags // of an edit or a retag
 	request  dlqstore.PlanRequest
+}
+
+func (p *newPlan) edits() bool {
+	return p.request.Verb == job.BulkEdit || p.request.Verb == job.BulkRetag
+}
+
+// addEdit adds the flags that say what to change. Those of verb edit have names that
+// the filter has here.
+func (p *newPlan) addEdit(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&p.edit.tags, "set-tag", nil, "set a tag, key=value; may be repeated")
+	flags.StringArrayVar(&p.edit.untag, "unset-tag", nil, "remove a tag; may be repeated")
+	if p.request.Verb == job.BulkRetag {
+		return
+	}
+	flags.StringVar(&p.edit.mergePatch, "merge-patch", "", "JSON merge patch (RFC 7386) of the one argument, or an array of patches, one per argument")
+	flags.StringVar(&p.edit.jsonPatch, "json-patch", "", "JSON patch (RFC 6902) of the array of arguments")
+	flags.StringVar(&p.edit.queue, "set-queue", "", "task queue of the handler")
+	flags.StringVar(&p.edit.policy, "set-policy", "", "JSON merge patch of the retry policy; null takes a default")
+	flags.StringVar(&p.edit.priority, "set-priority", "", "priority key, 1 (first) to 5, or a JSON merge patch of the priority")
+}
+
+// takeEdit reads those flags.
+func (p *newPlan) takeEdit() error {
+	wanted, err := p.edit.edit()
+	switch {
+	case err != nil:
+		return err
+	case wanted.IsEmpty():
+		return usagef("say what to change; see `%s plan %s --help`", name, p.request.Verb)
+	}
+	if p.request, err = operator.WithEdit(p.request, wanted); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
@@ -56,12 +95,18 @@ func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
 		Short: short,
 		Long: short + ". It changes nothing:\n" +
 			"it shows what `" + name + " apply` would do, to exactly which dead letters.",
-		Example: "  " + name + " plan " + string(verb) + " --type SendEmail --dead-after 24h --rate 20",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.newPlan(cmd.Context(), &p) },
+		Example: "  " + name + " plan " + string(verb) + " --type SendEmail --dead-after 24h --rate 20" + map[job.BulkVerb]string{
+			job.BulkEdit:  ` --merge-patch '{"sender": "noreply@acme.com"}'`,
+			job.BulkRetag: " --set-tag incident=4711",
+		}[verb],
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.newPlan(cmd.Context(), &p) },
 	}
 	p.actorFlag.add(cmd)
 	p.filters.add(cmd)
 	p.settings.add(cmd, verb == job.BulkReplay)
+	if p.edits() {
+		p.addEdit(cmd)
+	}
 	cmd.Flags().BoolVar(&p.request.All, "all", false, "allow a plan without a filter: every dead letter of the namespace")
 	cmd.Flags().IntVar(&p.request.Limit, "limit", dlqstore.DefaultPlanLimit, fmt.Sprintf("most members, the oldest first, up to %d", dlqstore.MaxPlanLimit))
 	if verb == job.BulkReplay {
@@ -84,6 +129,11 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 	p.request.Parameters.BulkSettings, _ = p.settings.over(job.BulkSettings{})
 	if err := p.request.Parameters.Check(p.request.Verb); err != nil {
 		return usageError{err}
+	}
+	if p.edits() {
+		if err := p.takeEdit(); err != nil {
+			return err
+		}
 	}
 	if p.request.Actor, err = p.name(); err != nil {
 		return err

@@ -197,3 +197,40 @@ func (b *bench) waitState(id, state string) {
 		return shown.State == state
 	}, time.Minute, 50*time.Millisecond, state)
 }
+
+// TestPlanEdit proves that a plan of an edit or a retag shows what would change of
+// each dead letter, lists those that it leaves alone, and that apply changes them.
+func TestPlanEdit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	queue := "dlq-" + strings.ToLower(t.Name())
+	b.environ = append(b.environ, "DEADLETTER_TASK_QUEUE="+queue)
+	b.startDLQ(queue)
+	key := b.move("planned-1")
+	b.move("planned-2", func(dl *dlqstore.DeadLetter) { dl.Payloads, dl.PayloadJSON = []byte{}, nil })
+	for args, says := range map[string]string{
+		"edit --all":                       "say what to change; see",
+		"retag --all --set-tag x":          "does not look like key=value",
+		"retag --all --merge-patch {}":     "unknown flag: --merge-patch",
+		"edit --all --set-policy {} extra": "takes no argument",
+	} {
+		r := b.call(append([]string{"plan"}, strings.Fields(args)...)...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.Contains(t, r.errw, says)
+	}
+	id := b.newPlan("edit", "--type", "SendEmail", "--merge-patch", `{"price": 2.50}`, "--set-queue", "slow", "--rate", "-1")
+	require.Regexp(t, `pending +planned-1 +/arguments/0/price 1\.10 → 2\.50, /task_queue "emails" → "slow"`, b.succeed("plan", "items", id))
+	require.Regexp(t, `skipped +planned-2 .*this job has 0`, b.succeed("plan", "items", id))
+	r := b.call("apply", id, "--yes")
+	require.Zero(t, r.code, r.errw)
+	require.Contains(t, r.out, "1 done, 1 skipped, 0 failed")
+	require.Equal(t, []string{`{"id": 9007199254740993, "price": 2.50}`}, b.arguments(key))
+
+	id = b.newPlan("retag", "--queue", "slow", "--set-tag", "incident=4711", "--unset-tag", "tenant")
+	require.Zero(t, b.call("apply", id, "--yes").code)
+	dl, err := b.store.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"incident": "4711"}, dl.Tags)
+	require.Equal(t, 3, dl.Revision)
+	require.Regexp(t, `(?s)edit.*`+id, b.succeed("events", "--plan", id))
+}

@@ -296,7 +296,7 @@ func (c *cli) planItems(
 		return c.printJSON(map[string]any{"items": notNil(items)})
 	case outputJSONL:
 		for i := range items {
-			if err := c.printJSON(items[i]); err != nil {
+			if err := c.printJSON(&items[i]); err != nil {
 				return err
 			}
 		}
@@ -316,7 +316,7 @@ func (c *cli) planItems(
 }
 
 func itemTable(w io.Writer, items []dlqstore.PlanItem) error {
-	rows := [][]string{{"NO", "STATE", "WORKFLOW ID", "NEW WORKFLOW ID", "OUTCOME", "WHY"}}
+	rows := [][]string{{"NO", "STATE", "WORKFLOW ID", "NEW WORKFLOW ID", "OUTCOME", "WHAT"}}
 	for i := range items {
 		item := &items[i]
 		started, outcome := "", ""
@@ -326,7 +326,24 @@ func itemTable(w io.Writer, items []dlqstore.PlanItem) error {
 		if item.Outcome != nil {
 			outcome = string(*item.Outcome)
 		}
-		rows = append(rows, []string{strconv.Itoa(item.Position), string(item.State), printable(item.WorkflowID), started, outcome, shortened(printable(item.Error), 2*maxErrorCell)})
+		what := item.Error
+		if item.Detail != nil {
+			what += changesText(item.Detail)
+		}
+		rows = append(rows, []string{strconv.Itoa(item.Position), string(item.State), printable(item.WorkflowID), started, outcome, shortened(printable(what), 2*maxErrorCell)})
 	}
 	return table(w, rows)
+}
+
+// changesText is a difference on one line.
+func changesText(diff *dlqstore.Diff) string {
+	var words []string
+	for i := range diff.Changes {
+		change := &diff.Changes[i]
+		words = append(words, change.Path+" "+sideText(string(change.Before), change.BeforeBytes)+" → "+sideText(string(change.After), change.AfterBytes))
+	}
+	if diff.LeftOut > 0 {
+		words = append(words, fmt.Sprintf("and %d more", diff.LeftOut))
+	}
+	return strings.Join(words, ", ")
 }

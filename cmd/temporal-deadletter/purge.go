@@ -87,7 +87,9 @@ func (c *cli) purge(ctx context.Context, p *purge) error {
 }
 
 func (c *cli) purgeOne(ctx context.Context, store *dlqstore.Store, config *connect.Config, p *purge, who string) error {
-	key, err := store.Resolve(ctx, config.Temporal.Namespace, p.workflowID, p.runID)
+	key, err := store.ResolveFor(ctx, dlqstore.Asked{
+		Verb: dlqstore.VerbPurge, Key: dlqstore.Key{Namespace: config.Temporal.Namespace, WorkflowID: p.workflowID, RunID: p.runID}, Actor: who,
+	})
 	if err != nil {
 		return err
 	}
@@ -109,6 +111,8 @@ func (c *cli) purgeMatching(
 		return err
 	}
 	if matched > int64(p.limit) {
+		asked := dlqstore.Asked{Verb: dlqstore.VerbPurge, Key: dlqstore.Key{Namespace: config.Temporal.Namespace}, Actor: request.Actor}
+		store.NoteRefusal(ctx, asked, &dlqstore.CapError{Matched: matched, Limit: p.limit})
 		return fmt.Errorf("%d dead letters match, more than --limit %d: nothing was purged; narrow the filter or raise --limit", matched, p.limit)
 	}
 	if matched == 0 {

@@ -17,11 +17,13 @@ func (c *cli) replayCommand() *cobra.Command {
 	var key keyFlags
 	var actor actorFlag
 	var requestID string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "replay [WORKFLOW_ID]",
 		Short: "Start a new job from a dead letter, with a fresh budget",
 		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
-			"attempts and a fresh age. The dead letter stays, and counts the replay.",
+			"attempts and a fresh age. The dead letter stays, and counts the replay. It asks before it\n" +
+			"replays a job that a person reset and that succeeded after all.",
 		Example: "  " + name + " replay -w order-4711\n" +
 			"  " + name + " replay -w order-4711 --request-id ticket-42 --actor oncall -o json",
 		Args: key.arguments,
@@ -38,9 +40,15 @@ func (c *cli) replayCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
-			started, err := s.Replay(cmd.Context(), operator.ReplayRequest{
-				WorkflowID: key.workflowID, RunID: key.runID, RequestID: requestID, Actor: who,
-			})
+			request := operator.ReplayRequest{WorkflowID: key.workflowID, RunID: key.runID, RequestID: requestID, Actor: who}
+			started, err := s.Replay(cmd.Context(), request)
+			if errors.Is(err, dlqstore.ErrSuperseded) {
+				if err := c.allowSuperseded(cmd.Context(), err, yes); err != nil {
+					return err
+				}
+				request.AllowSuperseded = true
+				started, err = s.Replay(cmd.Context(), request)
+			}
 			switch {
 			case errors.Is(err, dlqstore.ErrNotFound):
 				return notDead(cmd.Context(), s, key, err)
@@ -67,6 +75,7 @@ func (c *cli) replayCommand() *cobra.Command {
 	key.add(cmd)
 	actor.add(cmd)
 	cmd.Flags().StringVar(&requestID, "request-id", "", "makes the request repeatable: the same id gives the same new job (default: a fresh id)")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask about a job that succeeded after all")
 	return cmd
 }
 

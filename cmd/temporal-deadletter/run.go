@@ -73,6 +73,8 @@ func message(ctx context.Context, err error) string {
 		mend = "; see `" + name + " list`, and whether --namespace is the right one"
 	case errors.Is(err, dlqstore.ErrTimeout):
 		mend = "; narrow the filter, or try again when the database is less busy"
+	case errors.Is(err, dlqstore.ErrConflict):
+		mend = "; see it with `" + name + " show`, and edit that"
 	case errors.Is(err, dlqstore.ErrBadCursor):
 		mend = "; start again without --cursor"
 	}
@@ -93,8 +95,8 @@ func (c *cli) rootCommand() *cobra.Command {
 	var version bool
 	root := &cobra.Command{
 		Use:   name,
-		Short: "List, show, replay and purge the dead letters of Temporal jobs",
-		Long: "List, show, replay and purge the dead letters of Temporal jobs.\n\n" +
+		Short: "List, show, edit, replay and purge the dead letters of Temporal jobs",
+		Long: "List, show, edit, replay and purge the dead letters of Temporal jobs.\n\n" +
 			"Settings come from flags, else from the environment (TEMPORAL_ADDRESS and the like,\n" +
 			"DEADLETTER_DATABASE_URL, DEADLETTER_SCHEMA, DEADLETTER_TASK_QUEUE), else from a profile\n" +
 			"of Temporal's configuration file. Exit codes: 0 done, 1 failed, 2 wrong usage.",
@@ -143,7 +145,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	flags.VarP(&c.output, "output", "o", "text, json or jsonl")
 
 	root.AddCommand(
-		c.listCommand(), c.showCommand(), c.replayCommand(), c.purgeCommand(), c.statsCommand(),
+		c.listCommand(), c.showCommand(), c.editCommand(), c.replayCommand(), c.purgeCommand(), c.noteCommand(), c.eventsCommand(), c.statsCommand(),
 		c.planCommand(), c.applyCommand(), c.pauseCommand(), c.resumeCommand(), c.cancelCommand(),
 		c.migrateCommand(), c.devCommand(), c.versionCommand(),
 	)

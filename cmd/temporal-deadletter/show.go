@@ -25,11 +25,13 @@ import (
 
 func (c *cli) showCommand() *cobra.Command {
 	var key keyFlags
+	var ui string
 	cmd := &cobra.Command{
 		Use:   "show [WORKFLOW_ID]",
 		Short: "Show all there is to know of one job, live or dead",
 		Long: "Show all there is to know of one job, live or dead. While Temporal cannot be reached, dead\n" +
-			"letters are shown from Postgres alone.",
+			"letters are shown from Postgres alone. Of a dead letter that is its error with the causes,\n" +
+			"attempts, edits, notes, what it was replayed from, and what became of its replays.",
 		Example: "  " + name + " show -w order-4711\n" +
 			"  " + name + " show order-4711 -o json",
 		Args: key.arguments,
@@ -38,19 +40,27 @@ func (c *cli) showCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if ui == "" {
+				ui = c.variable(uiVariable)
+			}
+			page := runPage(ui, shown.Key)
 			switch {
 			case c.output != outputText:
-				return c.printJSON(shownJSON(shown))
+				return c.printJSON(shownJSON(shown, page))
 			case shown.DeadLetter == nil:
-				return printLive(c.out, shown)
+				return printLive(c.out, shown, page)
 			default:
-				return printDead(c.out, shown)
+				return printDead(c.out, shown, page)
 			}
 		},
 	}
 	key.add(cmd)
+	cmd.Flags().StringVar(&ui, "ui", "", "address of the Temporal UI, for a link to the run ("+uiVariable+")")
 	return cmd
 }
+
+// uiVariable names the Temporal UI's address: no server tells it.
+const uiVariable = "TEMPORAL_UI_ADDRESS"
 
 // show asks both servers, or Postgres alone when Temporal is down and there is
 // one dead letter that can be meant.
@@ -94,19 +104,29 @@ func showLive(ctx context.Context, config *connect.Config, store *dlqstore.Store
 // row's count, hence attempt_list.
 type deadJSON struct {
 	*dlqstore.DeadLetter
-	AttemptList []dlqstore.Attempt `json:"attempt_list"`
-	Replays     []dlqstore.Replay  `json:"replays"`
-	Events      []dlqstore.Event   `json:"events"`
-	DeadRuns    []string           `json:"dead_runs"`
+	AttemptList []dlqstore.Attempt      `json:"attempt_list"`
+	ErrorChain  []operator.FailureCause `json:"error_chain"`
+	Heartbeat   *operator.Heartbeat     `json:"heartbeat"`
+	Revisions   []dlqstore.Revision     `json:"revisions"`
+	Notes       []dlqstore.Note         `json:"notes"`
+	Replays     []dlqstore.Replay       `json:"replays"`
+	Ancestors   []dlqstore.Ancestor     `json:"ancestors"`
+	Descendants []dlqstore.Descendant   `json:"descendants"`
+	Events      []dlqstore.Event        `json:"events"`
+	DeadRuns    []string                `json:"dead_runs"`
+	UI          string                  `json:"ui,omitempty"`
 }
 
-func shownJSON(shown *operator.Shown) any {
+func shownJSON(shown *operator.Shown, page string) any {
 	if shown.DeadLetter != nil {
 		return deadJSON{
-			shown.DeadLetter, notNil(shown.Attempts), notNil(shown.Replays), notNil(shown.Events), notNil(shown.DeadRuns),
+			DeadLetter: shown.DeadLetter, AttemptList: notNil(shown.Attempts), ErrorChain: notNil(shown.Causes), Heartbeat: shown.Heartbeat,
+			Revisions: notNil(shown.Revisions), Notes: notNil(shown.Notes), Replays: notNil(shown.Replays),
+			Ancestors: notNil(shown.Lineage.Ancestors), Descendants: notNil(shown.Lineage.Descendants),
+			Events: notNil(shown.Events), DeadRuns: notNil(shown.DeadRuns), UI: page,
 		}
 	}
-	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, DeadRuns: shown.DeadRuns}
+	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, DeadRuns: shown.DeadRuns, UI: page}
 	if shown.Status != nil {
 		live.Status = (*string)(shown.Status)
 	}
@@ -121,7 +141,7 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
-func printDead(w io.Writer, shown *operator.Shown) error {
+func printDead(w io.Writer, shown *operator.Shown, page string) error {
 	dl := shown.DeadLetter
 	rows := [][]string{
 		{"Workflow id", printable(dl.WorkflowID)},
@@ -148,18 +168,46 @@ func printDead(w io.Writer, shown *operator.Shown) error {
 	if dl.FirstRunID != dl.RunID && dl.FirstRunID != "" {
 		rows = append(rows, []string{"First run id", printable(dl.FirstRunID)})
 	}
-	if err := table(w, append(rows, deadRunRows(shown)...)); err != nil {
+	if dl.SupersededAt != nil {
+		rows = append(rows, []string{"Superseded", supersededText(dl)})
+	}
+	rows = append(append(rows, deadRunRows(shown)...), pageRows(page)...)
+	if err := table(w, rows); err != nil {
 		return err
 	}
+	printNotes(w, shown.Notes)
 	printArguments(w, dl)
 	printError(w, dl)
+	printCauses(w, shown.Causes)
+	printHeartbeat(w, shown.Heartbeat)
 	if err := printAttempts(w, shown.Attempts); err != nil {
 		return err
 	}
 	if err := printReplays(w, shown.Replays); err != nil {
 		return err
 	}
+	if err := printLineage(w, shown.Lineage); err != nil {
+		return err
+	}
+	if err := printRevisions(w, shown.Revisions); err != nil {
+		return err
+	}
 	return printEvents(w, shown.Events)
+}
+
+func supersededText(dl *dlqstore.DeadLetter) string {
+	by := ""
+	if dl.SupersededByRunID != nil {
+		by = " as run " + printable(*dl.SupersededByRunID)
+	}
+	return "the job was reset and succeeded at " + timeText(dl.SupersededAt) + by + ": a replay would do its work again"
+}
+
+func pageRows(page string) [][]string {
+	if page == "" {
+		return nil
+	}
+	return [][]string{{"Temporal UI", printable(page)}}
 }
 
 func section(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n", title) }
@@ -179,7 +227,7 @@ func printArguments(w io.Writer, dl *dlqstore.DeadLetter) {
 		fmt.Fprintln(w, "  none")
 	}
 	for i, argument := range arguments {
-		fmt.Fprintf(w, "  %d  %s\n", i+1, printable(string(argument)))
+		fmt.Fprintf(w, "  args[%d]  %s\n", i, printable(string(argument)))
 	}
 }
 
@@ -249,31 +297,38 @@ func printReplays(w io.Writer, replays []dlqstore.Replay) error {
 		return nil
 	}
 	section(w, "Replays")
-	rows := [][]string{{"  REQUESTED", "BY", "NEW WORKFLOW ID", "STATE", "FINISHED", "REQUEST ID"}}
+	rows := [][]string{{"  REQUESTED", "BY", "REVISION", "NEW WORKFLOW ID", "STATE", "FINISHED", "REQUEST ID"}}
 	for i := range replays {
 		r := &replays[i]
-		state, finished := "not yet confirmed", "not yet"
+		finished, revision := "not yet", ""
 		if r.FinishedAt != nil || r.Outcome != nil {
 			finished = timeText(r.FinishedAt)
 		}
-		switch {
-		case r.Outcome != nil && r.Error != nil:
-			state = string(*r.Outcome) + ": " + *r.Error
-		case r.Outcome != nil:
-			state = string(*r.Outcome)
-			if r.SameFingerprint != nil && *r.SameFingerprint {
-				state += ", of the same cause"
-			} else if r.SameFingerprint != nil {
-				state += ", of another cause"
-			}
-		case r.NewRunID != nil:
-			state = "started as run " + *r.NewRunID
+		if r.Revision != nil {
+			revision = strconv.Itoa(*r.Revision)
 		}
 		rows = append(rows, []string{
-			"  " + timeText(&r.RequestedAt), printable(r.Actor), printable(r.NewWorkflowID), printable(state), finished, printable(r.RequestID),
+			"  " + timeText(&r.RequestedAt), printable(r.Actor), revision, printable(r.NewWorkflowID), printable(replayState(r)), finished, printable(r.RequestID),
 		})
 	}
 	return table(w, rows)
+}
+
+func replayState(r *dlqstore.Replay) string {
+	switch {
+	case r.Outcome != nil && r.Error != nil:
+		return string(*r.Outcome) + ": " + *r.Error
+	case r.Outcome != nil && r.SameFingerprint != nil && *r.SameFingerprint:
+		return string(*r.Outcome) + ", of the same cause"
+	case r.Outcome != nil && r.SameFingerprint != nil:
+		return string(*r.Outcome) + ", of another cause"
+	case r.Outcome != nil:
+		return string(*r.Outcome)
+	case r.NewRunID != nil:
+		return "started as run " + *r.NewRunID
+	default:
+		return "not yet confirmed"
+	}
 }
 
 func printEvents(w io.Writer, events []dlqstore.Event) error {

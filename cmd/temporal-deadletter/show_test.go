@@ -236,7 +236,7 @@ func TestShowOptionsAndReplays(t *testing.T) {
 		{Actor: "c", NewWorkflowID: "w", NewRunID: &run, Outcome: &succeeded, FinishedAt: &at},
 		{Actor: "d", NewWorkflowID: "w", NewRunID: &run, Outcome: &died, SameFingerprint: &yes, FinishedAt: &at},
 		{Actor: "e", NewWorkflowID: "w", NewRunID: &run, Outcome: &died, SameFingerprint: &no, FinishedAt: &at},
-	}}))
+	}}, ""))
 	for _, line := range []string{
 		`^Options +\{"policy": \{"max_attempts": "many"\}\}$`,
 		` a +w +not yet confirmed +not yet$`,

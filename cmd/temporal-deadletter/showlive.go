@@ -14,9 +14,10 @@ type liveJSON struct {
 	ClosedAs string                   `json:"closed_as,omitempty"`
 	Pending  *operator.PendingAttempt `json:"pending,omitempty"`
 	DeadRuns []string                 `json:"dead_runs,omitempty"`
+	UI       string                   `json:"ui,omitempty"`
 }
 
-func printLive(w io.Writer, shown *operator.Shown) error {
+func printLive(w io.Writer, shown *operator.Shown, page string) error {
 	rows := [][]string{
 		{"Workflow id", printable(shown.WorkflowID)},
 		{"Run id", printable(shown.RunID)},
@@ -28,7 +29,7 @@ func printLive(w io.Writer, shown *operator.Shown) error {
 		rows = append(rows, []string{"Closed as", printable(shown.ClosedAs) + ", without a dead letter"})
 	}
 	rows = append(rows, pendingRows(shown.Pending)...)
-	return table(w, append(rows, deadRunRows(shown)...))
+	return table(w, append(append(rows, deadRunRows(shown)...), pageRows(page)...))
 }
 
 // maxFailureCell bounds the last failure of a live job; JSON has more of it.

@@ -247,3 +247,36 @@ func (arg *argument) encode() ([]byte, error) {
 		return wire.WithData(arg.payload, data)
 	}
 }
+
+// Text returns the arguments as one JSON array for a person to edit, each with its
+// own bytes. Given back as job.Edit.Arguments it changes nothing.
+func Text(dl *dlqstore.DeadLetter) ([]byte, error) {
+	a, err := readArguments(dl)
+	if err != nil {
+		return nil, err
+	}
+	text := []byte("[")
+	for i := range a.list {
+		arg, err := a.at(i)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(append(text, '\n'), jsonedit.Trimmed(&arg.value)...)
+	}
+	return append(text, "\n]\n"...), nil
+}
+
+// CheckText says where a text is not a JSON array.
+func CheckText(text []byte) error {
+	v, err := jsonedit.Parse(text)
+	if err != nil {
+		return err
+	}
+	if _, ok := jsonedit.Elements(&v); !ok {
+		return invalid("the arguments must be a JSON array")
+	}
+	return nil
+}
