@@ -2,7 +2,6 @@ package edit_test
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 	"unicode/utf8"
 
@@ -45,7 +44,7 @@ func FuzzPatch(f *testing.F) {
 			preview, err := edit.Try(try.dl, try.e)
 			if err != nil {
 				var refusal *dlqstore.EditError
-				require.True(t, errors.As(err, &refusal), "%v", err)
+				require.ErrorAs(t, err, &refusal)
 				continue
 			}
 			after, err := wire.Split(preview.Arguments.Payloads)
@@ -86,7 +85,7 @@ func FuzzPayloads(f *testing.F) {
 			preview, err := edit.Try(dl, e)
 			if err != nil {
 				var refusal *dlqstore.EditError
-				require.True(t, errors.As(err, &refusal), "%v", err)
+				require.ErrorAs(t, err, &refusal)
 				continue
 			}
 			if preview.Options != nil {

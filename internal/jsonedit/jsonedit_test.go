@@ -97,11 +97,24 @@ func TestEqual(t *testing.T) {
 		want bool
 	}{
 		{"9007199254740993", "9007199254740992", false},
-		{"1.10", "1.1", true}, {"100", "1e2", true}, {"0.01", "1E-2", true}, {"-0", "0.0e5", true}, {"1e400", "10e399", true},
-		{"1e400", "1e401", false}, {"1", "-1", false}, {"1e999999999999999999999", "1e999999999999999999998", false},
-		{`"\u00e9"`, `"é"`, true}, {`"a"`, `"b"`, false}, {"true", "false", false}, {"null", "null", true}, {"null", "0", false},
-		{`{"a":1,"b":[2]}`, `{ "b" : [2.0], "a":1 }`, true}, {`{"a":1}`, `{"a":1,"b":1}`, false}, {`{"a":1,"a":1}`, `{"a":1,"a":1}`, false},
-		{"[1,2]", "[2,1]", false}, {"[1]", "[1,1]", false},
+		{"1.10", "1.1", true},
+		{"100", "1e2", true},
+		{"0.01", "1E-2", true},
+		{"-0", "0.0e5", true},
+		{"1e400", "10e399", true},
+		{"1e400", "1e401", false},
+		{"1", "-1", false},
+		{"1e999999999999999999999", "1e999999999999999999998", false},
+		{`"\u00e9"`, `"é"`, true},
+		{`"a"`, `"b"`, false},
+		{"true", "false", false},
+		{"null", "null", true},
+		{"null", "0", false},
+		{`{"a":1,"b":[2]}`, `{ "b" : [2.0], "a":1 }`, true},
+		{`{"a":1}`, `{"a":1,"b":1}`, false},
+		{`{"a":1,"a":1}`, `{"a":1,"a":1}`, false},
+		{"[1,2]", "[2,1]", false},
+		{"[1]", "[1,1]", false},
 	} {
 		a, b := parse(t, test.a), parse(t, test.b)
 		require.Equal(t, test.want, jsonedit.Equal(&a, &b), "%s and %s", test.a, test.b)
@@ -171,7 +184,7 @@ func FuzzEditOne(f *testing.F) {
 		prefix, suffix := common(document, after)
 		switch how % 3 {
 		case 0:
-			require.Equal(t, len(document)-len(touched)+len(put), len(after), "only the value changed its length")
+			require.Len(t, after, len(document)-len(touched)+len(put), "only the value changed its length")
 			require.GreaterOrEqual(t, prefix+suffix, min(len(document), len(after))-max(len(touched), len(put)))
 		case 1:
 			require.GreaterOrEqual(t, prefix+suffix, len(document)-len(touched), "an addition takes nothing but what it replaces away")
