@@ -29,6 +29,7 @@ func TestImportRules(t *testing.T) {
 		"workflows":       {module + "/dlqstore", module + "/activities", module + "/operator", "github.com/jackc"},
 		"dlqstore":        {module + "/workflows", module + "/activities", module + "/operator", "go.temporal.io"},
 		"internal/replay": {module + "/workflows", module + "/activities", module + "/operator"},
+		"internal/edit":   {module + "/workflows", module + "/activities", module + "/operator"},
 		"activities":      {module + "/workflows", module + "/operator", module + "/internal/devstack"},
 		"operator":        {module + "/workflows", module + "/activities", module + "/internal/devstack"},
 		".":               {module + "/operator", module + "/cmd", module + "/internal/devstack", "github.com/spf13/cobra"},

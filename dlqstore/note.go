@@ -131,7 +131,7 @@ func (r NoteRequest) subject() string {
 	if r.Fingerprint != "" {
 		return "fingerprint " + r.Fingerprint
 	}
-	return r.Key.String()
+	return r.String()
 }
 
 func checkNote(note string) error {

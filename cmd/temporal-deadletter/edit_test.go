@@ -82,8 +82,8 @@ func TestEdit(t *testing.T) {
 	before.Revision = 6
 	require.Equal(t, before, after)
 
-	require.Regexp(t, `(?s)Revision 6 of edit-1 would change:.*/tags/a  \(none\) → "b"`, b.succeed("edit", "edit-1", "--tag", "a=b", "--dry-run"))
-	require.Equal(t, "Nothing would change.\n", b.succeed("edit", "edit-1", "--tag", "tenant=acme", "--dry-run"))
+	require.Regexp(t, `(?s)Revision 6 of edit-1 would change:.*/tags  \(none\) → {"a":"b"}`, b.succeed("edit", "edit-1", "--tag", "a=b", "--dry-run"))
+	require.Equal(t, "Nothing would change.\n", b.succeed("edit", "edit-1", "--queue", "emails", "--dry-run"))
 	require.Equal(t, []string{exactArgument}, b.arguments(key))
 }
 

@@ -74,7 +74,8 @@ func TestOnlyTheTouchedPartChanges(t *testing.T) {
 	}{
 		"merge": {
 			job.Edit{MergePatch: json.RawMessage(`{"customer":{"id":42.50}}`)},
-			`"id": 7 ,`, `"id": 42.50 ,`, []string{"/arguments/0/customer/id 7 → 42.50"},
+			`"id": 7 ,`, `"id": 42.50 ,`,
+			[]string{"/arguments/0/customer/id 7 → 42.50"},
 		},
 		"merge array": {
 			job.Edit{MergePatch: json.RawMessage(`[{"z":null,"price":1.20}]`)},
@@ -83,15 +84,18 @@ func TestOnlyTheTouchedPartChanges(t *testing.T) {
 		},
 		"merge new": {
 			job.Edit{MergePatch: json.RawMessage(`{"customer":{"new":{"a":null,"b":1}}}`)},
-			`"vip":true }`, `"vip":true,"new":{"b":1} }`, []string{`/arguments/0/customer/new  → {"b":1}`},
+			`"vip":true }`, `"vip":true,"new":{"b":1} }`,
+			[]string{`/arguments/0/customer/new  → {"b":1}`},
 		},
 		"replace": {
 			job.Edit{JSONPatch: json.RawMessage(`[{"op":"test","path":"/0/id","value":9007199254740993},{"op":"replace","path":"/0/a/1","value":{"x": 1}}]`)},
-			`[1, 2 ,3 ]`, `[1, {"x": 1} ,3 ]`, []string{`/arguments/0/a/1 2 → {"x": 1}`},
+			`[1, 2 ,3 ]`, `[1, {"x": 1} ,3 ]`,
+			[]string{`/arguments/0/a/1 2 → {"x": 1}`},
 		},
 		"add": {
 			job.Edit{JSONPatch: json.RawMessage(`[{"op":"add","path":"/0/a/-","value":4}]`)},
-			`2 ,3 ]`, `2 ,3,4 ]`, []string{"/arguments/0/a [1, 2 ,3 ] → [1, 2 ,3,4 ]"},
+			`2 ,3 ]`, `2 ,3,4 ]`,
+			[]string{"/arguments/0/a [1, 2 ,3 ] → [1, 2 ,3,4 ]"},
 		},
 		"remove last": {
 			job.Edit{JSONPatch: json.RawMessage(`[{"op":"remove","path":"/0/customer/vip"},{"op":"remove","path":"/0/a/2"}]`)},
@@ -169,7 +173,7 @@ func TestOptions(t *testing.T) {
 	require.Nil(t, preview.Arguments)
 	var stored commonpb.Payload
 	require.NoError(t, proto.Unmarshal(preview.Options.OptionsPayload, &stored))
-	require.Equal(t, `{ "type": "SendEmail",  "policy": {"max_attempts":9}, "tags": {"ring":"beta"},"task_queue":"other" }`, string(stored.GetData()))
+	require.Equal(t, []string{`{ "type": "SendEmail",  "policy": {"max_attempts":9}, "tags": {"ring":"beta"},"task_queue":"other" }`}, []string{string(stored.GetData())})
 	require.Equal(t, "other", preview.Options.TaskQueue)
 	require.Equal(t, map[string]string{"ring": "beta"}, preview.Options.Tags)
 	require.Equal(t, 9, *preview.Options.MaxAttempts)
@@ -220,7 +224,8 @@ func TestRefusals(t *testing.T) {
 		"priority":         {letter(plain("1")), job.Edit{Priority: json.RawMessage(`{"priority_key":6}`)}, dlqstore.EditInvalid, "priority_key: 6 is not within 1 to 5"},
 		"options encrypted": {
 			&dlqstore.DeadLetter{Payloads: []byte{}, OptionsPayload: marshalled(payload("binary/encrypted", "4111"))},
-			job.Edit{TaskQueue: "q"}, dlqstore.EditUnreadable, "the options object, which has queue, policy and tags, cannot be edited",
+			job.Edit{TaskQueue: "q"},
+			dlqstore.EditUnreadable, "the options object, which has queue, policy and tags, cannot be edited",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
