@@ -202,7 +202,7 @@ func TestFreshHistories(t *testing.T) {
 			}
 			return nil
 		},
-		"Throttled": func(context.Context) error { return deadletter.Throttled(errors.New("429"), 0) },
+		"Throttled":  func(context.Context) error { return deadletter.Throttled(errors.New("429"), 0) },
 		"SnoozeLong": func(context.Context) error { return deadletter.Snooze(time.Hour, "not yet") },
 		"SnoozeOnce": func(context.Context) error {
 			if hurried.Add(1) == 1 {
