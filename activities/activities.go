@@ -43,6 +43,7 @@ func (a *Activities) Register(r Registry) {
 		job.PurgeActivityType:     a.Purge,
 		job.SettleActivityType:    a.Settle,
 		job.SweepPageActivityType: a.SweepPage,
+		job.PruneActivityType:     a.Prune,
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

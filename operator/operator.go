@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/client"
 
@@ -21,6 +22,9 @@ type Config struct {
 	Client client.Client
 	// Namespace is the client's. Empty means "default".
 	Namespace string
+	// UIURL is where the Temporal UI is, such as http://localhost:8233, for the
+	// addresses of jobs. Empty means that there is none to tell.
+	UIURL string
 }
 
 // Operator runs the verbs on one namespace. It is safe for concurrent use.
@@ -28,6 +32,7 @@ type Operator struct {
 	store     *dlqstore.Store
 	client    client.Client
 	namespace string
+	uiURL     string
 }
 
 // New returns an operator, or an error that names every fault of the config.
@@ -45,7 +50,9 @@ func New(config Config) (*Operator, error) {
 	if config.Namespace == "" {
 		config.Namespace = client.DefaultNamespace
 	}
-	return &Operator{store: config.Store, client: config.Client, namespace: config.Namespace}, nil
+	return &Operator{
+		store: config.Store, client: config.Client, namespace: config.Namespace, uiURL: strings.TrimRight(config.UIURL, "/"),
+	}, nil
 }
 
 // ErrNoActor is returned by every verb that changes something and is not told

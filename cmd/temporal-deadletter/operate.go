@@ -44,7 +44,7 @@ func open(ctx context.Context, config *connect.Config) (*session, error) {
 		store.Close()
 		return nil, err
 	}
-	verbs, err := operator.New(operator.Config{Store: store, Client: connected, Namespace: config.Temporal.Namespace})
+	verbs, err := operator.New(operator.Config{Store: store, Client: connected, Namespace: config.Temporal.Namespace, UIURL: config.UIURL})
 	if err != nil {
 		connected.Close()
 		store.Close()

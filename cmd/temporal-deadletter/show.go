@@ -142,6 +142,9 @@ func printDead(w io.Writer, shown *operator.Shown) error {
 		{"Fingerprint", orNone(dl.Fingerprint)},
 		{"Revision", strconv.Itoa(dl.Revision)},
 	}
+	if dl.Pinned {
+		rows = append(rows, []string{"Pinned", "by " + orNone(deref(dl.PinnedBy)) + " at " + timeText(dl.PinnedAt)})
+	}
 	if dl.ReplayedFromWorkflowID != nil {
 		rows = append(rows, []string{"Replayed from", fmt.Sprintf("%s, generation %d", printable(*dl.ReplayedFromWorkflowID), dl.Generation)})
 	}
@@ -218,6 +221,13 @@ func printError(w io.Writer, dl *dlqstore.DeadLetter) {
 	for _, line := range printableLines(dl.ErrorStack) {
 		fmt.Fprintln(w, "  "+line)
 	}
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 func printAttempts(w io.Writer, attempts []dlqstore.Attempt) error {

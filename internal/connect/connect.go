@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ const (
 	taskQueueEnv        = "DEADLETTER_TASK_QUEUE"
 	addressEnv          = "TEMPORAL_ADDRESS"
 	namespaceEnv        = "TEMPORAL_NAMESPACE"
+	uiEnv               = "DEADLETTER_UI_URL"
 )
 
 // Errors that callers branch on.
@@ -55,6 +57,7 @@ type Overrides struct {
 	DatabaseURL string
 	Schema      string
 	TaskQueue   string // of the dead-letter activities
+	UIURL       string // of the Temporal UI
 }
 
 // Config says which servers to use.
@@ -66,6 +69,8 @@ type Config struct {
 	// Schema and TaskQueue have their defaults when nothing names others.
 	Schema    string
 	TaskQueue string
+	// UIURL is where the Temporal UI is, empty when nothing names one.
+	UIURL string
 
 	// TemporalNamed and DatabaseNamed say that this very program was told which
 	// server to use: by a flag, by TEMPORAL_ADDRESS or by DEADLETTER_DATABASE_URL,
@@ -91,8 +96,13 @@ func Load(environ []string, overrides Overrides) (*Config, error) {
 	}
 	temporal.HostPort = first(overrides.Address, temporal.HostPort, client.DefaultHostPort)
 	temporal.Namespace = first(overrides.Namespace, temporal.Namespace, client.DefaultNamespace)
+	ui := first(overrides.UIURL, env.get(uiEnv))
+	if parsed, err := url.Parse(ui); ui != "" && (err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return nil, fmt.Errorf("%w --ui-url or %s: it must look like http://localhost:8233", ErrSetting, uiEnv)
+	}
 	return &Config{
 		Temporal:      temporal,
+		UIURL:         ui,
 		DatabaseURL:   first(overrides.DatabaseURL, env.get(databaseEnv), env.get(fallbackDatabaseEnv)),
 		Schema:        first(overrides.Schema, env.get(schemaEnv), dlqstore.DefaultSchema),
 		TaskQueue:     first(overrides.TaskQueue, env.get(taskQueueEnv), job.DefaultTaskQueue),
