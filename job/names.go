@@ -47,8 +47,9 @@ const (
 	ReplayMessage = "replay"
 
 	// RetryNowSignal tells a job not to wait any longer: it ends a snooze, the wait
-	// after a refusal by a circuit breaker, or a start delay. One that comes while the
-	// handler runs ends the wait that may follow. It has no argument.
+	// after a refusal by a circuit breaker and, sent as signal-with-start, a start
+	// delay. One that comes while the handler runs ends the wait that may follow. It
+	// has no argument.
 	RetryNowSignal = "retry_now"
 
 	// LineageMemoKey is the memo field of a replayed job that holds its Lineage.

@@ -10,6 +10,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -82,8 +83,12 @@ func (o *Operator) RetryNow(ctx context.Context, request JobRequest) (RetriedNow
 	}
 	activity := handlerOf(described)
 	done := RetriedNow{Key: key, How: HowWait}
+	info := described.GetWorkflowExecutionInfo()
+	delayed := info.GetExecutionTime().AsTime().After(info.GetStartTime().AsTime())
 	if activity != nil {
 		done.How, done.WouldBeAt = HowBackoff, timeOf(activity.GetNextAttemptScheduleTime())
+	} else if due := info.GetExecutionTime(); delayed && due.AsTime().After(time.Now()) {
+		done.WouldBeAt = timeOf(due)
 	}
 	if cause := notWaiting(described, activity); cause != "" {
 		return done, o.refuse(ctx, "retry-now", dlqstore.VerbJobRetryNowRefused, key, request.Actor, cause)
@@ -93,10 +98,14 @@ func (o *Operator) RetryNow(ctx context.Context, request JobRequest) (RetriedNow
 		event.Detail["would_be_at"] = done.WouldBeAt.UTC().Format(time.RFC3339)
 	}
 	err = o.store.RecordJobVerb(ctx, event, func(ctx context.Context) error {
-		if activity == nil {
-			return o.endWait(ctx, key)
+		switch {
+		case activity != nil:
+			return o.endBackoff(ctx, key, activity)
+		case delayed:
+			return o.endStartDelay(ctx, key, info.GetTaskQueue())
+		default:
+			return o.client.SignalWorkflow(ctx, key.WorkflowID, key.RunID, job.RetryNowSignal, nil)
 		}
-		return o.endBackoff(ctx, key, activity)
 	})
 	if err != nil {
 		return done, fmt.Errorf("operator: retry-now %s: %w", key.WorkflowID, err)
@@ -223,9 +232,18 @@ func notCancellable(described *workflowservice.DescribeWorkflowExecutionResponse
 	return ""
 }
 
-// endWait ends a timer of the job's workflow, or its start delay.
-func (o *Operator) endWait(ctx context.Context, key dlqstore.Key) error {
-	return o.client.SignalWorkflow(ctx, key.WorkflowID, key.RunID, job.RetryNowSignal, nil)
+// endStartDelay signals a job that was started with a delay. Only this form of a
+// signal makes the server forget what is left of one; in any later wait it is a
+// signal like others. It can start nothing: the id is taken.
+func (o *Operator) endStartDelay(ctx context.Context, key dlqstore.Key, taskQueue string) error {
+	_, err := o.client.WorkflowService().SignalWithStartWorkflowExecution(ctx, &workflowservice.SignalWithStartWorkflowExecutionRequest{
+		Namespace: o.namespace, WorkflowId: key.WorkflowID, WorkflowType: &commonpb.WorkflowType{Name: job.WorkflowType},
+		TaskQueue: &taskqueuepb.TaskQueue{Name: taskQueue}, SignalName: job.RetryNowSignal,
+		Identity: identity, RequestId: uuid.NewString(),
+		WorkflowIdReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIdConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	})
+	return err
 }
 
 // unpauseTries and unpauseWait are how hard a pause of ours is taken back.

@@ -131,6 +131,13 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		require.NoError(w.t, w.client.SignalWorkflow(w.t.Context(), run.GetID(), run.GetRunID(), job.RetryNowSignal, nil))
 		return run
 	},
+	"retried-now-delayed": func(w *world) client.WorkflowRun {
+		run := w.enqueue(deadletter.Job{Type: "Fine", StartDelay: time.Hour})
+		_, err := w.retryNow(run)
+		require.NoError(w.t, err)
+		return run
+	},
+	"retention": func(w *world) client.WorkflowRun { return w.startRetention() },
 	"snoozed-by-foreign-worker": func(w *world) client.WorkflowRun {
 		w.startForeign()
 		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Foreign", "task_queue": "foreign"})
