@@ -1,7 +1,6 @@
 package testsuite_test
 
 import (
-	"errors"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -178,7 +177,7 @@ func TestRetentionVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, dlqstore.Pruned{ByPolicy: map[string]int64{"last": 2}, Done: true}, pruned)
 	require.NoError(t, w.operator.RemoveRetention(t.Context(), "last", "tester"))
-	require.True(t, errors.Is(w.operator.RemoveRetention(t.Context(), "last", "tester"), dlqstore.ErrNotFound))
+	require.ErrorIs(t, w.operator.RemoveRetention(t.Context(), "last", "tester"), dlqstore.ErrNotFound)
 	_, err = w.operator.Pin(t.Context(), "nobody", "", "tester")
 	require.ErrorIs(t, err, dlqstore.ErrNotFound)
 }
