@@ -25,7 +25,8 @@ type JobEvent struct {
 
 // RecordJobVerb writes the event and runs act, nil for none, before the event is
 // committed: nothing is done while the event cannot be written, and none is left
-// of an act that failed. What act returns is returned as it is.
+// of an act that failed. What act returns is returned as it is. Should Postgres go
+// away between the two, the error says that the act was done.
 func (s *Store) RecordJobVerb(ctx context.Context, event JobEvent, act func(ctx context.Context) error) error {
 	if !event.holdable() {
 		return fmt.Errorf("record %s of %s: the key is not text that Postgres can hold", event.Verb, event.Key)
@@ -37,13 +38,20 @@ func (s *Store) RecordJobVerb(ctx context.Context, event JobEvent, act func(ctx 
 		detail[name] = text.Bounded(value, maxName)
 	}
 	args["detail"] = encoded(detail)
-	return s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	acted := false
+	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql(insertJobEvent), args); err != nil {
 			return fmt.Errorf("record %s of %s: %w", event.Verb, event.Key, classify(err))
 		}
 		if act == nil {
 			return nil
 		}
-		return act(ctx)
+		err := act(ctx)
+		acted = err == nil
+		return err
 	})
+	if err != nil && acted {
+		return fmt.Errorf("%s of %s was done, but its event could not be written: %w", event.Verb, event.Key, err)
+	}
+	return err
 }

@@ -165,6 +165,14 @@ func TestRecordJobVerb(t *testing.T) {
 	require.Equal(t, []string{"job_cancel", "job_cancel_refused"},
 		scalar[[]string](t, store, `select array_agg(verb order by id) from deadletter.events where actor = 'me'`))
 
+	lost := store.RecordJobVerb(t.Context(), event, func(ctx context.Context) error {
+		// Ends every other connection of this database, the transaction's among them.
+		_, err := store.Pool().Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
+		return err
+	})
+	require.ErrorContains(t, lost, "was done, but its event could not be written")
+	require.ErrorIs(t, lost, dlqstore.ErrUnavailable)
+
 	run(t, store, `alter table deadletter.events rename to away`)
 	require.ErrorIs(t, store.RecordJobVerb(t.Context(), event, act(nil)), dlqstore.ErrSchema)
 	event.WorkflowID = "\x00"

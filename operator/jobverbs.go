@@ -261,7 +261,11 @@ func (o *Operator) endBackoff(ctx context.Context, key dlqstore.Key, activity *w
 		Namespace: o.namespace, Execution: execution(key), Identity: identity, Reason: pauseReason,
 		Activity: &workflowservice.PauseActivityRequest_Id{Id: activity.GetActivityId()},
 	})
-	if err != nil {
+	var unknown *serviceerror.Unimplemented
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Errorf("this Temporal server cannot pause activities, use a newer one: %w", err)
+	case err != nil:
 		return fmt.Errorf("pause the activity: %w", err)
 	}
 	// From here on it must be unpaused, also when the caller goes away.
