@@ -28,20 +28,19 @@ const (
 )
 
 // keeper looks after the dead-letter queue while a worker serves it: it keeps the
-// operator workflow running and the sweep scheduled, and finishes replays whose process died between the
-// commit and the start. Any number of keepers may do so at once.
+// operator workflow running, the sweep and the retention scheduled, and finishes
+// replays whose process died between the commit and the start. Any number of keepers may do so at once.
 type keeper struct {
-	plugin *Plugin
-	once   sync.Once
-	cancel context.CancelFunc
-	ctx    context.Context
-	done   sync.WaitGroup
-	// sweepSet: the schedule has been seen with this plugin's settings.
-	sweepSet bool
+	plugin    *Plugin
+	once      sync.Once
+	cancel    context.CancelFunc
+	ctx       context.Context
+	done      sync.WaitGroup
+	schedules []*schedule
 }
 
 func (p *Plugin) newKeeper(workerKey string) *keeper {
-	k := &keeper{plugin: p}
+	k := &keeper{plugin: p, schedules: p.schedules()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	p.mu.Lock()
 	p.keepers[workerKey] = k
@@ -107,8 +106,10 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 				logger.Warn("deadletter: the operator workflow could not be started and will be tried again", "error", err)
 			}
 		}
-		if err := k.ensureSweep(c); err != nil && k.ctx.Err() == nil {
-			logger.Warn("deadletter: the schedule of the sweep could not be looked after and will be tried again", "error", err)
+		for _, s := range k.schedules {
+			if err := s.ensure(k.ctx, c); err != nil && k.ctx.Err() == nil {
+				logger.Warn("deadletter: a schedule could not be looked after and will be tried again", "schedule", s.id, "error", err)
+			}
 		}
 		if err := k.finishReplays(c, namespace); err != nil && k.ctx.Err() == nil {
 			logger.Warn("deadletter: interrupted replays could not be finished and will be tried again", "error", err)

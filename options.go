@@ -1,6 +1,8 @@
 package deadletter
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/deadletter-dev/deadletter/activities"
@@ -28,8 +30,13 @@ type Options struct {
 	// than a second is refused. Negative means off: no schedule is made, and one that
 	// is there is left alone.
 	SweepInterval time.Duration
+	// RetentionInterval is how often the dead-letter workers remove what the
+	// retention policies let go. They keep schedule "deadletter-retention" for it as
+	// they keep the sweep's. Zero means DefaultRetentionInterval, less than a second
+	// is refused. Negative means off.
+	RetentionInterval time.Duration
 	// NoUpkeep keeps a worker of the dead-letter queue to its activities. By default
-	// it also keeps the operator workflow and the sweep's schedule running in its
+	// it also keeps the operator workflow and the two schedules running in its
 	// namespace, and finishes replays that were interrupted. A guest in a namespace
 	// whose upkeep is somebody else's sets it.
 	NoUpkeep bool
@@ -40,3 +47,21 @@ type Options struct {
 
 // CircuitBreaker says when a worker stops calling the handlers of a job type.
 type CircuitBreaker = activities.CircuitBreaker
+
+// validate returns every fault of the options in one error, or nil.
+func (o *Options) validate() error {
+	var faults []error
+	for _, interval := range []struct {
+		name  string
+		value time.Duration
+		what  string
+	}{{"SweepInterval", o.SweepInterval, "sweep"}, {"RetentionInterval", o.RetentionInterval, "retention"}} {
+		if interval.value > 0 && interval.value < time.Second {
+			faults = append(faults, fmt.Errorf("deadletter: Options.%s %s: use 1s or more, or a negative one for no %s", interval.name, interval.value, interval.what))
+		}
+	}
+	if o.MoveTx != nil && o.Store == nil {
+		faults = append(faults, errors.New("deadletter: Options.MoveTx runs inside the store's transaction, and there is no Options.Store"))
+	}
+	return errors.Join(faults...)
+}

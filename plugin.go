@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -74,11 +73,11 @@ func NewPlugin(options Options) (*Plugin, error) {
 	if options.SweepInterval == 0 {
 		options.SweepInterval = DefaultSweepInterval
 	}
-	if options.SweepInterval > 0 && options.SweepInterval < time.Second {
-		return nil, fmt.Errorf("deadletter: Options.SweepInterval %s: use 1s or more, or a negative one for no sweep", options.SweepInterval)
+	if options.RetentionInterval == 0 {
+		options.RetentionInterval = DefaultRetentionInterval
 	}
-	if options.MoveTx != nil && options.Store == nil {
-		return nil, errors.New("deadletter: Options.MoveTx runs inside the store's transaction, and there is no Options.Store")
+	if err := options.validate(); err != nil {
+		return nil, err
 	}
 	return &Plugin{
 		options:    options,
@@ -270,4 +269,5 @@ func (p *Plugin) registerWorkflows(r workflowRegistry) {
 	r.RegisterWorkflowWithOptions(w.Operator, workflow.RegisterOptions{Name: job.OperatorWorkflowType})
 	r.RegisterWorkflowWithOptions(w.BulkOperation, workflow.RegisterOptions{Name: job.BulkWorkflowType})
 	r.RegisterWorkflowWithOptions(w.Sweep, workflow.RegisterOptions{Name: job.SweepWorkflowType})
+	r.RegisterWorkflowWithOptions(w.Retention, workflow.RegisterOptions{Name: job.RetentionWorkflowType})
 }

@@ -48,6 +48,7 @@ func (a *Activities) Register(r Registry) {
 		job.BulkStepActivityType:  a.BulkStep,
 		job.BulkWatchActivityType: a.BulkWatch,
 		job.BulkMarkActivityType:  a.BulkMark,
+		job.PruneActivityType:     a.Prune,
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

@@ -43,3 +43,16 @@ func BenchmarkList(b *testing.B) {
 		require.Len(b, rows, 50)
 	}
 }
+
+// BenchmarkPrune measures two batches, of a policy that keeps by age and number.
+func BenchmarkPrune(b *testing.B) {
+	store := openStore(b)
+	setPolicy(b, store, policy("both", func(p *dlqstore.RetentionPolicy) { p.KeepLast = 1000 }))
+	for b.Loop() {
+		b.StopTimer()
+		run(b, store, `insert into deadletter.dead_letters (namespace, workflow_id, run_id, reason, payloads, dead_at)
+			select 'default', 'w' || i, gen_random_uuid()::text, 'fatal_error', '', now() - interval '2 days' from generate_series(1, 1000) i`)
+		b.StartTimer()
+		require.EqualValues(b, 1000, prune(b, store)["both"])
+	}
+}

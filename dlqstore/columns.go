@@ -15,7 +15,7 @@ const (
 	d.tags, d.options, d.payload_json, d.priority, d.worker_identity,
 	d.enqueued_at, d.first_attempt_at, d.last_attempt_at, d.dead_at, d.resurrection_count, d.last_resurrection_at,
 	d.generation, d.replayed_from_workflow_id, d.replayed_from_run_id, d.fingerprint, d.revision,
-	d.superseded_at, d.superseded_by_run_id`
+	d.superseded_at, d.superseded_by_run_id, d.pinned, d.pinned_by, d.pinned_at`
 	wireColumns = `
 	d.payloads, d.options_payload, d.failure, d.last_heartbeat_details,
 	d.memo, d.search_attributes, d.header, d.user_metadata`
@@ -31,7 +31,7 @@ func (dl *DeadLetter) listTargets() []any {
 		&dl.Tags, &dl.Options, &dl.PayloadJSON, &dl.Priority, &dl.WorkerIdentity,
 		&dl.EnqueuedAt, &dl.FirstAttemptAt, &dl.LastAttemptAt, &dl.DeadAt, &dl.ResurrectionCount, &dl.LastResurrectionAt,
 		&dl.Generation, &dl.ReplayedFromWorkflowID, &dl.ReplayedFromRunID, &dl.Fingerprint, &dl.Revision,
-		&dl.SupersededAt, &dl.SupersededByRunID,
+		&dl.SupersededAt, &dl.SupersededByRunID, &dl.Pinned, &dl.PinnedBy, &dl.PinnedAt,
 	}
 }
 
@@ -50,7 +50,7 @@ func (r *Replay) targets() []any {
 }
 
 func (dl *DeadLetter) inUTC() {
-	utc(&dl.DeadAt, dl.EnqueuedAt, dl.FirstAttemptAt, dl.LastAttemptAt, dl.LastResurrectionAt, dl.SupersededAt)
+	utc(&dl.DeadAt, dl.EnqueuedAt, dl.FirstAttemptAt, dl.LastAttemptAt, dl.LastResurrectionAt, dl.SupersededAt, dl.PinnedAt)
 }
 
 func (r *Replay) inUTC() { utc(&r.RequestedAt, r.StartedAt, r.FinishedAt) }

@@ -56,6 +56,10 @@ type DeadLetter struct {
 	Revision               int             `json:"revision"` // 1 when moved
 	SupersededAt           *time.Time      `json:"superseded_at"`
 	SupersededByRunID      *string         `json:"superseded_by_run_id"`
+	// Pinned keeps it from every retention policy; by whom and since when.
+	Pinned   bool       `json:"pinned"`
+	PinnedBy *string    `json:"pinned_by"`
+	PinnedAt *time.Time `json:"pinned_at"`
 
 	// The bytes of the wire; List leaves them out.
 
@@ -175,6 +179,18 @@ const (
 	VerbFinish = "finish"
 	VerbCancel = "cancel"
 	VerbStop   = "stop"
+	VerbPrune  = "prune" // removed by a retention policy
+	VerbPin    = "pin"
+	VerbUnpin  = "unpin"
+
+	VerbRetentionSet    = "retention_set"
+	VerbRetentionRemove = "retention_remove"
+
+	// Of a live job; what was refused has verb …_refused.
+	VerbJobRetryNow        = "job_retry_now"
+	VerbJobRetryNowRefused = "job_retry_now_refused"
+	VerbJobCancel          = "job_cancel"
+	VerbJobCancelRefused   = "job_cancel_refused"
 )
 
 // Event is one row of table events: who did what to a dead letter, and when. One

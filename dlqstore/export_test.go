@@ -32,7 +32,7 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 	queries := map[string]string{}
 	for _, statement := range statements {
-		if !slices.Contains([]string{purgeVictims, purgeSelected, freezeChosen, freezeMembers}, statement) { // halves
+		if !slices.Contains([]string{purgeVictims, purgeSelected, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue}, statement) { // parts of one
 			queries[statement] = s.sql(statement)
 		}
 	}
@@ -57,6 +57,18 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 		}
 	}
 	return queries, nil
+}
+
+// PruneQueries returns what prunes by the last of the policies, and what reports on
+// it, by a name for people.
+func (s *Store) PruneQueries(policies ...RetentionPolicy) map[string]string {
+	all := governingOf(policies)
+	g := all[len(all)-1]
+	first, _ := s.lockQuery(g, nil)
+	next, _ := s.lockQuery(g, &locked{})
+	counts, _ := s.countDueQuery(g)
+	sample, _ := s.sampleDueQuery(g)
+	return map[string]string{"prune": first, "prune on": next, "count due": counts, "sample due": sample}
 }
 
 // ListQuery returns the statement of a first page and its arguments.

@@ -62,8 +62,8 @@ on conflict do nothing`
 // Move writes a dead letter, its attempts and an event in one transaction, runs
 // the hook (nil for none) in it, and reports whether this call did so: false
 // without an error means that the job was moved before, and is so also when it
-// has been purged since. ResurrectionCount, LastResurrectionAt, Revision and the
-// Superseded fields of dl are not written; neither dl nor attempts is altered.
+// has been purged since. ResurrectionCount, LastResurrectionAt, Revision, the
+// Superseded and the Pinned fields of dl are not written; neither dl nor attempts is altered.
 // Give each attempt a number of its own.
 func (s *Store) Move(ctx context.Context, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
@@ -169,6 +169,7 @@ func (dl *DeadLetter) stored() *DeadLetter {
 	}
 	c.ResurrectionCount, c.LastResurrectionAt, c.Revision = 0, nil, 1
 	c.SupersededAt, c.SupersededByRunID = nil, nil
+	c.Pinned, c.PinnedBy, c.PinnedAt = false, nil, nil
 	return &c
 }
 

@@ -2,7 +2,8 @@ package dlqstore
 
 // statements is every statement of the store as written, with schemaMarker for
 // the schema. Open qualifies them once; a test prepares each one. Lists and counts
-// have the conditions of a Filter appended, see filter.go.
+// have the conditions of a Filter appended, see filter.go; what prunes has those of a
+// policy in it, see governed.go.
 var statements = []string{
 	selectVersion,
 	insertMoveEvent, insertDeadLetter, insertAttempts,
@@ -20,4 +21,7 @@ var statements = []string{
 	selectMemberLetters, storePreviews,
 	selectMembers, endMembers, insertLeftAlone, lockMembers, purgeMembers,
 	selectReplaysOf, insertReplays, countReplays, insertReplayEvents, confirmReplays, selectBegun, selectOutcomes,
+	selectPolicies, upsertPolicy, deletePolicy, insertPolicyEvent,
+	heldDeadLetter, whereTooMany, wherePastLast, lockPrunable, deletePruned, selectPruned, countDue, sampleDue,
+	pinDeadLetter, unpinDeadLetter, insertJobEvent,
 }

@@ -161,6 +161,11 @@ func TestStatementsPrepare(t *testing.T) {
 		store := openStore(t, dlqstore.WithSchema(schema))
 		queries, err := store.Queries(allFilters())
 		require.NoError(t, err)
+		for name, policies := range allPolicies() {
+			for what, query := range store.PruneQueries(policies...) {
+				queries[what+" "+name] = query
+			}
+		}
 		conn, err := store.Pool().Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()

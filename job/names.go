@@ -31,6 +31,10 @@ const (
 	BulkWatchActivityType = "deadletter.BulkWatch"
 	// BulkMarkActivityType notes where an operation stands; see BulkMark.
 	BulkMarkActivityType = "deadletter.BulkMark"
+	// RetentionWorkflowType is the workflow that prunes what retention policies say.
+	RetentionWorkflowType = "deadletter.Retention"
+	// RetentionScheduleID is the schedule that starts it, one in a namespace.
+	RetentionScheduleID = "deadletter-retention"
 
 	// DefaultTaskQueue is the task queue of the dead-letter activities.
 	DefaultTaskQueue = "deadletter"
@@ -47,6 +51,8 @@ const (
 	SettleActivityType = "deadletter.Settle"
 	// SweepPageActivityType is one stretch of a sweep; see SweepState.
 	SweepPageActivityType = "deadletter.SweepPage"
+	// PruneActivityType is one stretch of a retention run; see PruneOutput.
+	PruneActivityType = "deadletter.Prune"
 	// StartDelayActivityType is a local activity of the job's own worker that
 	// reads the job's start delay from its history.
 	StartDelayActivityType = "deadletter.StartDelay"
@@ -57,6 +63,12 @@ const (
 
 	// ReplayMessage names the operator workflow's signal and its update.
 	ReplayMessage = "replay"
+
+	// RetryNowSignal tells a job not to wait any longer: it ends a snooze, the wait
+	// after a refusal by a circuit breaker and, sent as signal-with-start, a start
+	// delay. One that comes while the handler runs ends the wait that may follow. It
+	// has no argument.
+	RetryNowSignal = "retry_now"
 
 	// LineageMemoKey is the memo field of a replayed job that holds its Lineage.
 	LineageMemoKey = "deadletter.lineage"

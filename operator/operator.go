@@ -24,6 +24,9 @@ type Config struct {
 	// TaskQueue is that of the dead-letter activities, which carry out bulk
 	// operations. Empty means job.DefaultTaskQueue.
 	TaskQueue string
+	// UIURL is where the Temporal UI is, such as http://localhost:8233, for the
+	// addresses of jobs. Empty means that there is none to tell.
+	UIURL string
 }
 
 // Operator runs the verbs on one namespace. It is safe for concurrent use.
@@ -32,6 +35,7 @@ type Operator struct {
 	client    client.Client
 	namespace string
 	taskQueue string
+	uiURL     string
 }
 
 // New returns an operator, or an error that names every fault of the config.
@@ -52,7 +56,10 @@ func New(config Config) (*Operator, error) {
 	if config.TaskQueue == "" {
 		config.TaskQueue = job.DefaultTaskQueue
 	}
-	return &Operator{store: config.Store, client: config.Client, namespace: config.Namespace, taskQueue: config.TaskQueue}, nil
+	return &Operator{
+		store: config.Store, client: config.Client, namespace: config.Namespace, taskQueue: config.TaskQueue,
+		uiURL: config.UIURL,
+	}, nil
 }
 
 // ErrNoActor is returned by every verb that changes something and is not told

@@ -143,6 +143,22 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		return w.enqueue(deadletter.Job{Type: "Throttled", Policy: quick(2)})
 	},
 	"snoozed": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Snooze", Policy: quick(1)}) },
+	"cancelled-snoozing": func(w *world) client.WorkflowRun {
+		return w.cancelled(deadletter.Job{Type: "SnoozeLong"}, w.snoozing)
+	},
+	"retried-now": func(w *world) client.WorkflowRun {
+		run := w.enqueue(deadletter.Job{Type: "SnoozeOnce", Policy: quick(1)})
+		w.snoozing(run)
+		require.NoError(w.t, w.client.SignalWorkflow(w.t.Context(), run.GetID(), run.GetRunID(), job.RetryNowSignal, nil))
+		return run
+	},
+	"retried-now-delayed": func(w *world) client.WorkflowRun {
+		run := w.enqueue(deadletter.Job{Type: "Fine", StartDelay: time.Hour})
+		_, err := w.retryNow(run)
+		require.NoError(w.t, err)
+		return run
+	},
+	"retention": func(w *world) client.WorkflowRun { return w.startRetention() },
 	"snoozed-by-foreign-worker": func(w *world) client.WorkflowRun {
 		w.startForeign()
 		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Foreign", "task_queue": "foreign"})
@@ -151,6 +167,15 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		w.startForeign()
 		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Silent", "task_queue": "foreign", "policy": map[string]any{"heartbeat_timeout": "1s"}})
 	},
+}
+
+// snoozing waits until the job waits in a timer.
+func (w *world) snoozing(run client.WorkflowRun) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		events := w.history(run)
+		return events[len(events)-1].GetEventType() == enumspb.EVENT_TYPE_TIMER_STARTED
+	}, patience, 20*time.Millisecond)
 }
 
 // startForeign starts a worker without the plugin, as one in another language is.
@@ -200,7 +225,7 @@ func (w *world) cancelled(j deadletter.Job, reached func(client.WorkflowRun)) cl
 func TestFreshHistories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var second, later, snoozes atomic.Int32
+	var second, later, snoozes, hurried atomic.Int32
 	w.startJobs(handlers{
 		"Fine": func(context.Context) (string, error) { return "fine", nil }, "Fail": fail, "Hang": hang,
 		"Fatal": func(context.Context) error { return deadletter.Fatal(errors.New("no")) },
@@ -216,7 +241,14 @@ func TestFreshHistories(t *testing.T) {
 			}
 			return nil
 		},
-		"Throttled": func(context.Context) error { return deadletter.Throttled(errors.New("429"), 0) },
+		"Throttled":  func(context.Context) error { return deadletter.Throttled(errors.New("429"), 0) },
+		"SnoozeLong": func(context.Context) error { return deadletter.Snooze(time.Hour, "not yet") },
+		"SnoozeOnce": func(context.Context) error {
+			if hurried.Add(1) == 1 {
+				return deadletter.Snooze(time.Hour, "not yet")
+			}
+			return nil
+		},
 		"Snooze": func(context.Context) error {
 			if snoozes.Add(1) <= 2 {
 				return deadletter.Snooze(time.Second, "not yet")

@@ -135,7 +135,7 @@ func play(role string) error {
 		}
 		return die()
 	}
-	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: store, MoveTx: dieAtMove(killAt, die), SweepInterval: -1})
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: store, MoveTx: dieAtMove(killAt, die), SweepInterval: -1, RetentionInterval: -1})
 	if err != nil {
 		return err
 	}

@@ -130,10 +130,10 @@ func (w *world) startJobs(h handlers) (stop func()) {
 }
 
 // startDLQ starts a worker of the dead-letter queue, on a store of its own. It
-// schedules no sweep: a test that needs one says when, see sweep.
+// schedules neither sweep nor retention: a test that needs one says when.
 func (w *world) startDLQ(hook dlqstore.Hook) (stop func()) {
 	w.t.Helper()
-	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), MoveTx: hook, SweepInterval: -1})
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), MoveTx: hook, SweepInterval: -1, RetentionInterval: -1})
 	require.NoError(w.t, err)
 	return w.start(worker.New(w.dial(plugin), deadletter.DefaultTaskQueue, worker.Options{}))
 }

@@ -57,11 +57,36 @@ func (j *running) reschedule(ctx workflow.Context, f free) *ending {
 			return j.tooLate(next)
 		}
 	}
-	if workflow.Sleep(ctx, f.delay) != nil || ctx.Err() != nil {
+	if wait(ctx, f.delay) != nil || ctx.Err() != nil {
 		end := j.cancelledWaiting()
 		return &end
 	}
 	return nil
+}
+
+// wait returns after the delay, at the signal that ends it early, or with an error
+// when the job is cancelled.
+func wait(ctx workflow.Context, delay time.Duration) error {
+	timed, stop := workflow.WithCancel(ctx)
+	defer stop()
+	var err error
+	workflow.NewSelector(ctx).
+		AddFuture(workflow.NewTimer(timed, delay), func(timer workflow.Future) { err = timer.Get(ctx, nil) }).
+		AddReceive(retryNow(ctx), func(signals workflow.ReceiveChannel, _ bool) { signals.ReceiveAsync(nil) }).
+		Select(ctx)
+	return err
+}
+
+// dropRetryNow forgets the signals that the handler's next execution answers.
+func dropRetryNow(ctx workflow.Context) {
+	for retryNow(ctx).ReceiveAsync(nil) {
+	}
+}
+
+func retryNow(ctx workflow.Context) workflow.ReceiveChannel {
+	return workflow.GetSignalChannelWithOptions(ctx, job.RetryNowSignal, workflow.SignalChannelOptions{
+		Description: "Ends the wait that the job is in.",
+	})
 }
 
 // attemptOf is the number of the execution's last attempt. A worker without the

@@ -56,6 +56,7 @@ func (w Workflows) Job(
 		if expired != nil {
 			return nil, w.bury(ctx, j, *expired)
 		}
+		dropRetryNow(ctx)
 		result, err := j.execute(ctx, left)
 		if err == nil {
 			return w.succeed(ctx, j, result)

@@ -10,15 +10,15 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
-// maxSweepHistory is when a sweep goes on as a new run.
+// maxSweepHistory is when a sweep, or a retention run, goes on as a new run.
 const maxSweepHistory = 500
 
-// Bounds of one deadletter.SweepPage. It ends by itself after some seconds, unless
-// every job of a page keeps a hook or Postgres waiting.
+// Bounds of one stretch, deadletter.SweepPage or deadletter.Prune. It ends by itself
+// after some seconds, unless a hook or Postgres keeps it waiting.
 const (
-	sweepPageTimeout   = time.Hour
-	sweepPageHeartbeat = 20 * time.Second
-	sweepPageAttempts  = 20
+	stretchTimeout   = time.Hour
+	stretchHeartbeat = 20 * time.Second
+	stretchAttempts  = 20
 )
 
 // Sweep writes the dead letters of jobs that closed without one: registered as
@@ -34,17 +34,7 @@ func (w Workflows) Sweep(ctx workflow.Context, state job.SweepState) (job.SweepS
 	}
 	// Plain JSON, as for the move: no worker of the queue needs a codec for it.
 	pages := workflow.WithDataConverter(ctx, converter.GetDefaultDataConverter())
-	pages = workflow.WithActivityOptions(pages, workflow.ActivityOptions{
-		TaskQueue:           w.TaskQueue,
-		StartToCloseTimeout: sweepPageTimeout,
-		HeartbeatTimeout:    sweepPageHeartbeat,
-		RetryPolicy: &temporal.RetryPolicy{
-			InitialInterval:    time.Second,
-			BackoffCoefficient: 2,
-			MaximumInterval:    30 * time.Second,
-			MaximumAttempts:    sweepPageAttempts,
-		},
-	})
+	pages = workflow.WithActivityOptions(pages, w.stretchOptions())
 	for !state.Done {
 		if workflow.GetInfo(ctx).GetCurrentHistoryLength() >= maxSweepHistory {
 			return state, workflow.NewContinueAsNewError(ctx, job.SweepWorkflowType, state)
@@ -60,4 +50,18 @@ func (w Workflows) Sweep(ctx workflow.Context, state job.SweepState) (job.SweepS
 			"left", state.Left, "oldest", state.OldestLeft, "error", state.LastError)
 	}
 	return state, nil
+}
+
+func (w Workflows) stretchOptions() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           w.TaskQueue,
+		StartToCloseTimeout: stretchTimeout,
+		HeartbeatTimeout:    stretchHeartbeat,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval:    time.Second,
+			BackoffCoefficient: 2,
+			MaximumInterval:    30 * time.Second,
+			MaximumAttempts:    stretchAttempts,
+		},
+	}
 }

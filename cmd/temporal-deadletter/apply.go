@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -43,8 +42,8 @@ func (c *cli) applyCommand() *cobra.Command {
 }
 
 func (c *cli) apply(ctx context.Context, a *apply, id string) error {
-	if !a.yes && !c.canAsk() {
-		return usagef("apply asks before it acts, and there is no terminal to ask on: pass --yes to apply without asking")
+	if err := c.mustAsk("apply", a.yes); err != nil {
+		return err
 	}
 	who, err := a.name()
 	if err != nil {
@@ -70,7 +69,7 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 		return err
 	}
 	if plan.State == job.PlanPlanned {
-		if act, err := c.applyPlanned(ctx, s, plan, settings, a.yes); err != nil || !act {
+		if err := c.applyPlanned(ctx, s, plan, settings, a.yes); err != nil {
 			return err
 		}
 	}
@@ -83,28 +82,16 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	return c.follow(ctx, s, plan)
 }
 
-// applyPlanned shows what would happen and reports whether to go on.
-func (c *cli) applyPlanned(ctx context.Context, s *session, plan *dlqstore.Plan, settings *job.BulkSettings, yes bool) (bool, error) {
+// applyPlanned shows what would happen and asks.
+func (c *cli) applyPlanned(ctx context.Context, s *session, plan *dlqstore.Plan, settings *job.BulkSettings, yes bool) error {
 	shown := *plan
 	if settings != nil {
 		shown.Parameters.BulkSettings = *settings
 	}
-	out := c.out
-	if c.output != outputText {
-		out = c.errw // a program reads the other one
+	if err := planTable(c.aside(), &shown, s.config, filterText(plan.Filter)); err != nil || yes {
+		return err
 	}
-	if err := planTable(out, &shown, s.config, filterText(plan.Filter)); err != nil || yes {
-		return err == nil, err
-	}
-	fmt.Fprintf(out, "%s? [y/N] ", deed(plan))
-	answer, err := c.ask(ctx)
-	if err != nil {
-		return false, err
-	}
-	if answer != "y" && answer != "yes" {
-		return false, errors.New("nothing was changed: the answer was not yes")
-	}
-	return true, nil
+	return c.confirm(ctx, deed(plan)+"?", "nothing was changed")
 }
 
 // deed says what a plan does, as a question's beginning.
@@ -131,7 +118,7 @@ func (c *cli) follow(ctx context.Context, s *session, plan *dlqstore.Plan) error
 	ended, err := s.FollowPlan(ctx, plan.ID, bar.show)
 	bar.end()
 	if ctx.Err() != nil {
-		fmt.Fprintf(c.errw, "%s: the operation goes on without this command: see `%s plan show %s`, or end it with `%s cancel %s`\n", name, name, plan.ID, name, plan.ID)
+		fmt.Fprintf(c.errw, "%s: the operation goes on without this command: see `%s plan show %s`, or end it with `%s plan cancel %s`\n", name, name, plan.ID, name, plan.ID)
 	}
 	if err != nil {
 		return err

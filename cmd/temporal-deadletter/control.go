@@ -10,17 +10,17 @@ import (
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
 
-func (c *cli) pauseCommand() *cobra.Command {
+func (c *cli) planPauseCommand() *cobra.Command {
 	return c.controlCommand("pause", "Have the operation of a plan wait, after the few members that it has in hand", "pause",
 		func(ctx context.Context, s *session, id, who string) error { return s.PausePlan(ctx, id, who) })
 }
 
-func (c *cli) resumeCommand() *cobra.Command {
+func (c *cli) planResumeCommand() *cobra.Command {
 	return c.controlCommand("resume", "Have a paused operation go on", "go on",
 		func(ctx context.Context, s *session, id, who string) error { return s.ResumePlan(ctx, id, who) })
 }
 
-func (c *cli) cancelCommand() *cobra.Command {
+func (c *cli) planCancelCommand() *cobra.Command {
 	return c.controlCommand("cancel", "End the operation of a plan: the members that it has not got to stay as they are", "end",
 		func(ctx context.Context, s *session, id, who string) error { return s.CancelPlan(ctx, id, who) })
 }
@@ -30,7 +30,7 @@ func (c *cli) controlCommand(verb, short, told string, act func(context.Context,
 	cmd := &cobra.Command{
 		Use:     verb + " PLAN",
 		Short:   short,
-		Example: "  " + name + " " + verb + " plan-k3v7q2m9xa",
+		Example: "  " + name + " plan " + verb + " plan-k3v7q2m9xa",
 		Args:    onePlan,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			who, err := actor.name()

@@ -47,7 +47,7 @@ func (c *cli) printPlaces(servers *servers, s *session, run *demonstration) {
 func (c *cli) exports(servers *servers, config *connect.Config) []string {
 	line := "export TEMPORAL_ADDRESS=" + shellWord(config.Temporal.HostPort) + " TEMPORAL_NAMESPACE=" + shellWord(config.Temporal.Namespace)
 	if servers.temporal != nil {
-		line += " " + uiVariable + "=" + shellWord(servers.temporal.UIURL)
+		line += " " + connect.UIVariable + "=" + shellWord(servers.temporal.UIURL)
 	}
 	if c.overrides.Profile != "" {
 		line += " TEMPORAL_PROFILE=" + shellWord(c.overrides.Profile)

@@ -327,7 +327,7 @@ func TestShowHistory(t *testing.T) {
 	grandchild, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: child, RequestID: "r2", Actor: "ada"})
 	require.NoError(t, err)
 
-	environ := append(append([]string{}, b.environ...), "TEMPORAL_UI_ADDRESS=localhost:8233/")
+	environ := append(append([]string{}, b.environ...), "DEADLETTER_UI_URL=http://localhost:8233/")
 	r := call(t, environ, strings.NewReader(""), "show", child.WorkflowID)
 	require.Zero(t, r.code, r.errw)
 	for _, part := range []string{
@@ -348,7 +348,7 @@ func TestShowHistory(t *testing.T) {
 	require.Contains(t, string(up.Heartbeat.Details), "9007199254740993")
 
 	var down struct{ Descendants []dlqstore.Descendant }
-	b.decode(&down, "show", "line", "-o", "json", "--ui", "https://ui.example.com")
+	b.decode(&down, "show", "line", "-o", "json", "--ui-url", "https://ui.example.com")
 	require.Len(t, down.Descendants, 2)
 	require.Equal(t, 2, down.Descendants[1].Depth)
 	require.Equal(t, grandchild.Replay.NewWorkflowID, down.Descendants[1].NewWorkflowID)

@@ -44,7 +44,9 @@ func open(ctx context.Context, config *connect.Config) (*session, error) {
 		store.Close()
 		return nil, err
 	}
-	verbs, err := operator.New(operator.Config{Store: store, Client: connected, Namespace: config.Temporal.Namespace, TaskQueue: config.TaskQueue})
+	verbs, err := operator.New(operator.Config{
+		Store: store, Client: connected, Namespace: config.Temporal.Namespace, TaskQueue: config.TaskQueue, UIURL: config.UIURL,
+	})
 	if err != nil {
 		connected.Close()
 		store.Close()

@@ -35,6 +35,7 @@ func (c *cli) planCommand() *cobra.Command {
 		c.planVerbCommand(job.BulkEdit, "Plan to change arguments, queue, policy, priority or tags of each dead letter that a filter selects"),
 		c.planVerbCommand(job.BulkRetag, "Plan to change the tags of each dead letter that a filter selects"),
 		c.planListCommand(), c.planShowCommand(), c.planItemsCommand(),
+		c.planPauseCommand(), c.planResumeCommand(), c.planCancelCommand(),
 	)
 	for _, verb := range cmd.Commands() {
 		if verb.Args == nil {

@@ -108,11 +108,11 @@ func TestPlanUsage(t *testing.T) {
 		{[]string{"plan", "show", "plan-nosuch"}, exitFailed, `plan "plan-nosuch" of namespace default: not found; see ` + "`temporal-deadletter plan list`"},
 		{[]string{"plan", "items", "plan-nosuch"}, exitFailed, "not found"},
 		{[]string{"plan", "items", "plan-nosuch", "--state", "gone"}, exitUsage, `--state: "gone" is none of pending`},
-		{[]string{"apply", "plan-nosuch"}, exitUsage, "pass --yes to apply without asking"},
+		{[]string{"apply", "plan-nosuch"}, exitUsage, "pass --yes to act without asking"},
 		{[]string{"apply", "--yes"}, exitUsage, "apply takes one plan"},
 		{[]string{"apply", "plan-nosuch", "--yes"}, exitFailed, "not found"},
-		{[]string{"pause", "plan-nosuch"}, exitFailed, "not found"},
-		{[]string{"cancel", "plan-nosuch", "again"}, exitUsage, "cancel takes one plan"},
+		{[]string{"plan", "pause", "plan-nosuch"}, exitFailed, "not found"},
+		{[]string{"plan", "cancel", "plan-nosuch", "again"}, exitUsage, "cancel takes one plan"},
 	} {
 		r := b.call(test.args...)
 		require.Equal(t, test.code, r.code, "%v: %s", test.args, r.errw)
@@ -171,20 +171,20 @@ func TestControl(t *testing.T) {
 		b.move(fmt.Sprintf("controlled-%d", i))
 	}
 	void := b.newPlan("purge", "--all")
-	require.Equal(t, exitFailed, b.call("pause", void).code)
-	require.Contains(t, b.succeed("cancel", void), "is told to end")
+	require.Equal(t, exitFailed, b.call("plan", "pause", void).code)
+	require.Contains(t, b.succeed("plan", "cancel", void), "is told to end")
 	require.Contains(t, b.succeed("plan", "show", void), "cancelled")
 
 	id := b.newPlan("purge", "--all", "--rate", "1")
 	require.Contains(t, b.succeed("apply", id, "--yes", "--detach"), "The operation is under way.")
-	b.succeed("pause", id)
+	b.succeed("plan", "pause", id)
 	b.waitState(id, "paused")
-	b.succeed("resume", id)
+	b.succeed("plan", "resume", id)
 	b.waitState(id, "applying")
-	b.succeed("cancel", id)
+	b.succeed("plan", "cancel", id)
 	b.waitState(id, "cancelled")
 	require.Greater(t, b.count(), int64(10))
-	r := b.call("resume", id)
+	r := b.call("plan", "resume", id)
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.errw, "it is cancelled")
 }

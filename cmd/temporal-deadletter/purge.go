@@ -63,8 +63,9 @@ func (c *cli) purge(ctx context.Context, p *purge) error {
 		return usagef("say what to purge: -w WORKFLOW_ID, a filter such as --reason, or --all; see `%s purge --help`", name)
 	case p.limit < 1:
 		return usagef("--limit: %d is not a positive number", p.limit)
-	case !p.yes && !c.canAsk():
-		return usagef("purge asks before it acts, and there is no terminal to ask on: pass --yes to purge without asking")
+	}
+	if err := c.mustAsk("purge", p.yes); err != nil {
+		return err
 	}
 	who, err := p.name()
 	if err != nil {
@@ -93,8 +94,7 @@ func (c *cli) purgeOne(ctx context.Context, store *dlqstore.Store, config *conne
 	if err != nil {
 		return err
 	}
-	act, err := c.planned(ctx, config, p.yes, 1, "workflow "+printable(key.WorkflowID)+", run "+printable(key.RunID))
-	if err != nil || !act {
+	if err := c.planned(ctx, config, p.yes, 1, "workflow "+printable(key.WorkflowID)+", run "+printable(key.RunID)); err != nil {
 		return err
 	}
 	if err := store.Purge(ctx, key, who); err != nil {
@@ -118,8 +118,7 @@ func (c *cli) purgeMatching(
 	if matched == 0 {
 		return c.printPurged(0)
 	}
-	act, err := c.planned(ctx, config, p.yes, matched, describe(request.Filter))
-	if err != nil || !act {
+	if err := c.planned(ctx, config, p.yes, matched, describe(request.Filter)); err != nil {
 		return err
 	}
 	request.Limit = int(matched) // no more than was shown
@@ -133,30 +132,18 @@ func (c *cli) purgeMatching(
 	return c.printPurged(purged)
 }
 
-// planned shows what would go and reports whether to go on.
-func (c *cli) planned(ctx context.Context, config *connect.Config, yes bool, matched int64, what string) (bool, error) {
-	plan := c.out
-	if c.output != outputText {
-		plan = c.errw // a program reads the other one
-	}
-	err := table(plan, [][]string{
+// planned shows what would go and asks.
+func (c *cli) planned(ctx context.Context, config *connect.Config, yes bool, matched int64, what string) error {
+	err := table(c.aside(), [][]string{
 		{"Purge", counted(matched) + ", for good"},
 		{"Namespace", printable(config.Temporal.Namespace)},
 		{"Database", printable(config.Database()) + ", schema " + printable(config.Schema)},
 		{"Filter", what},
 	})
 	if err != nil || yes {
-		return err == nil, err
+		return err
 	}
-	fmt.Fprintf(plan, "Purge %s? [y/N] ", counted(matched))
-	answer, err := c.ask(ctx)
-	if err != nil {
-		return false, err
-	}
-	if answer != "y" && answer != "yes" {
-		return false, errors.New("nothing was purged: the answer was not yes")
-	}
-	return true, nil
+	return c.confirm(ctx, "Purge "+counted(matched)+"?", "nothing was purged")
 }
 
 func counted(n int64) string {

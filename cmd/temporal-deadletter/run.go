@@ -98,8 +98,8 @@ func (c *cli) rootCommand() *cobra.Command {
 		Short: "List, show, edit, replay and purge the dead letters of Temporal jobs",
 		Long: "List, show, edit, replay and purge the dead letters of Temporal jobs.\n\n" +
 			"Settings come from flags, else from the environment (TEMPORAL_ADDRESS and the like,\n" +
-			"DEADLETTER_DATABASE_URL, DEADLETTER_SCHEMA, DEADLETTER_TASK_QUEUE), else from a profile\n" +
-			"of Temporal's configuration file. Exit codes: 0 done, 1 failed, 2 wrong usage.",
+			"DEADLETTER_DATABASE_URL, DEADLETTER_SCHEMA, DEADLETTER_TASK_QUEUE, DEADLETTER_UI_URL), else\n" +
+			"from a profile of Temporal's configuration file. Exit codes: 0 done, 1 failed, 2 wrong usage.",
 		Example: "  " + name + " dev                     # see all of it work, on servers of its own\n" +
 			"  " + name + " list --reason timeout\n" +
 			"  " + name + " replay -w order-4711",
@@ -142,11 +142,13 @@ func (c *cli) rootCommand() *cobra.Command {
 	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "Postgres with the dead letters (DEADLETTER_DATABASE_URL, DATABASE_URL)")
 	flags.StringVar(&c.overrides.Schema, "schema", "", "its schema (DEADLETTER_SCHEMA, default \"deadletter\")")
 	flags.StringVar(&c.overrides.TaskQueue, "task-queue", "", "task queue of the dead-letter activities (DEADLETTER_TASK_QUEUE, default \"deadletter\"); only dev uses it")
+	flags.StringVar(&c.overrides.UIURL, "ui-url", "", "the Temporal UI, such as http://localhost:8233, for addresses of jobs (DEADLETTER_UI_URL)")
 	flags.VarP(&c.output, "output", "o", "text, json or jsonl")
 
 	root.AddCommand(
 		c.listCommand(), c.showCommand(), c.editCommand(), c.replayCommand(), c.purgeCommand(), c.noteCommand(), c.eventsCommand(), c.statsCommand(),
-		c.planCommand(), c.applyCommand(), c.pauseCommand(), c.resumeCommand(), c.cancelCommand(),
+		c.planCommand(), c.applyCommand(),
+		c.jobsCommand(), c.retentionCommand(), c.pinCommand(), c.unpinCommand(),
 		c.migrateCommand(), c.devCommand(), c.versionCommand(),
 	)
 	for _, verb := range root.Commands() {

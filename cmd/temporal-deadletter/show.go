@@ -25,7 +25,6 @@ import (
 
 func (c *cli) showCommand() *cobra.Command {
 	var key keyFlags
-	var ui string
 	cmd := &cobra.Command{
 		Use:   "show [WORKFLOW_ID]",
 		Short: "Show all there is to know of one job, live or dead",
@@ -36,14 +35,15 @@ func (c *cli) showCommand() *cobra.Command {
 			"  " + name + " show order-4711 -o json",
 		Args: key.arguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			shown, err := c.show(cmd.Context(), key)
+			config, err := c.config()
 			if err != nil {
 				return err
 			}
-			if ui == "" {
-				ui = c.variable(uiVariable)
+			shown, err := c.show(cmd.Context(), config, key)
+			if err != nil {
+				return err
 			}
-			page := runPage(ui, shown.Key)
+			page := operator.RunPage(config.UIURL, shown.Key)
 			switch {
 			case c.output != outputText:
 				return c.printJSON(shownJSON(shown, page))
@@ -55,20 +55,12 @@ func (c *cli) showCommand() *cobra.Command {
 		},
 	}
 	key.add(cmd)
-	cmd.Flags().StringVar(&ui, "ui", "", "address of the Temporal UI, for a link to the run ("+uiVariable+")")
 	return cmd
 }
 
-// uiVariable names the Temporal UI's address: no server tells it.
-const uiVariable = "TEMPORAL_UI_ADDRESS"
-
 // show asks both servers, or Postgres alone when Temporal is down and there is
 // one dead letter that can be meant.
-func (c *cli) show(ctx context.Context, key keyFlags) (*operator.Shown, error) {
-	config, err := c.config()
-	if err != nil {
-		return nil, err
-	}
+func (c *cli) show(ctx context.Context, config *connect.Config, key keyFlags) (*operator.Shown, error) {
 	store, err := config.OpenStore(ctx)
 	if err != nil {
 		return nil, err
@@ -161,6 +153,9 @@ func printDead(w io.Writer, shown *operator.Shown, page string) error {
 		{"Replays", replaysText(dl)},
 		{"Fingerprint", orNone(dl.Fingerprint)},
 		{"Revision", strconv.Itoa(dl.Revision)},
+	}
+	if dl.Pinned {
+		rows = append(rows, []string{"Pinned", "by " + orNone(deref(dl.PinnedBy)) + " at " + timeText(dl.PinnedAt)})
 	}
 	if dl.ReplayedFromWorkflowID != nil {
 		rows = append(rows, []string{"Replayed from", fmt.Sprintf("%s, generation %d", printable(*dl.ReplayedFromWorkflowID), dl.Generation)})
@@ -266,6 +261,13 @@ func printError(w io.Writer, dl *dlqstore.DeadLetter) {
 	for _, line := range printableLines(dl.ErrorStack) {
 		fmt.Fprintln(w, "  "+line)
 	}
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 func printAttempts(w io.Writer, attempts []dlqstore.Attempt) error {

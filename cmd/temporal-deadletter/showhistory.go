@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -139,14 +138,3 @@ func printLineage(w io.Writer, line dlqstore.Lineage) error {
 const maxIndent = 10
 
 // runPage is the Temporal UI's page of a run; empty when the UI's address is not
-// known.
-func runPage(ui string, key dlqstore.Key) string {
-	if ui == "" {
-		return ""
-	}
-	if !strings.Contains(ui, "://") {
-		ui = "http://" + ui
-	}
-	return strings.TrimRight(ui, "/") + "/namespaces/" + url.PathEscape(key.Namespace) +
-		"/workflows/" + url.PathEscape(key.WorkflowID) + "/" + url.PathEscape(key.RunID) + "/history"
-}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ type Overrides struct {
 	DatabaseURL string
 	Schema      string
 	TaskQueue   string // of the dead-letter activities
+	UIURL       string // of the Temporal UI
 }
 
 // Config says which servers to use.
@@ -66,6 +68,8 @@ type Config struct {
 	// Schema and TaskQueue have their defaults when nothing names others.
 	Schema    string
 	TaskQueue string
+	// UIURL is where the Temporal UI is, empty when nothing names one.
+	UIURL string
 
 	// TemporalNamed and DatabaseNamed say that this very program was told which
 	// server to use: by a flag, by TEMPORAL_ADDRESS or by DEADLETTER_DATABASE_URL,
@@ -91,8 +95,13 @@ func Load(environ []string, overrides Overrides) (*Config, error) {
 	}
 	temporal.HostPort = first(overrides.Address, temporal.HostPort, client.DefaultHostPort)
 	temporal.Namespace = first(overrides.Namespace, temporal.Namespace, client.DefaultNamespace)
+	ui := first(overrides.UIURL, env.get(UIVariable))
+	if parsed, err := url.Parse(ui); ui != "" && (err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return nil, fmt.Errorf("%w --ui-url or %s: it must look like http://localhost:8233", ErrSetting, UIVariable)
+	}
 	return &Config{
 		Temporal:      temporal,
+		UIURL:         ui,
 		DatabaseURL:   first(overrides.DatabaseURL, env.get(databaseEnv), env.get(fallbackDatabaseEnv)),
 		Schema:        first(overrides.Schema, env.get(schemaEnv), dlqstore.DefaultSchema),
 		TaskQueue:     first(overrides.TaskQueue, env.get(taskQueueEnv), job.DefaultTaskQueue),
@@ -109,6 +118,9 @@ func first(values ...string) string {
 	}
 	return ""
 }
+
+// UIVariable names the Temporal UI's address: no server tells it.
+const UIVariable = "DEADLETTER_UI_URL"
 
 // dialTimeout bounds the first contact with a server, so that one which swallows
 // packets is reported and not waited for.

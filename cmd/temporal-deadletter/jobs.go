@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deadletter-dev/deadletter/operator"
+)
+
+func (c *cli) jobsCommand() *cobra.Command {
+	var request operator.JobsRequest
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List jobs still in flight that are close to dying",
+		Long: "List jobs still in flight that are close to dying, the closest first: those whose dead letter\n" +
+			"waits to be written, then by attempts left, then by age left. Without --min-attempt it lists\n" +
+			"those that have met an error; jobs that are not due yet are never listed. Temporal does not\n" +
+			"index attempts, so jobs are looked at one by one, up to --scan of them.",
+		Example: "  " + name + " jobs\n" +
+			"  " + name + " jobs --type ChargeCard --min-attempt 5 -o jsonl\n" +
+			"  " + name + " jobs retry-now -w order-4711",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, flag := range []string{"type", "queue"} {
+				if given := cmd.Flags().Lookup(flag); given.Changed && given.Value.String() == "" {
+					return usagef("--%s has an empty value; leave the flag out to list all", flag)
+				}
+			}
+			switch {
+			case request.Limit < 1 || request.Limit > operator.MaxJobs:
+				return usagef("--limit: %d is not between 1 and %d", request.Limit, operator.MaxJobs)
+			case request.Scan < 1 || request.Scan > operator.MaxJobsScan:
+				return usagef("--scan: %d is not between 1 and %d", request.Scan, operator.MaxJobsScan)
+			case cmd.Flags().Changed("min-attempt") && request.MinAttempt < 1:
+				return usagef("--min-attempt: %d is not a positive number", request.MinAttempt)
+			}
+			s, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			found, err := s.Jobs(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.printJobs(found)
+		},
+	}
+	cmd.Args = noArguments
+	cmd.Flags().StringVar(&request.Type, "type", "", "job type")
+	cmd.Flags().StringVar(&request.Queue, "queue", "", "task queue of the handler")
+	cmd.Flags().IntVar(&request.MinAttempt, "min-attempt", 0, "least attempt that the job is at or waits for; 1 lists every job")
+	cmd.Flags().IntVar(&request.Limit, "limit", 50, "most jobs to list, up to 1000")
+	cmd.Flags().IntVar(&request.Scan, "scan", operator.DefaultJobsScan, "most jobs to look at, those first that have been due for the longest")
+	cmd.AddCommand(c.retryNowCommand(), c.cancelCommand())
+	return cmd
+}
+
+func (c *cli) printJobs(found operator.Jobs) error {
+	switch c.output {
+	case outputJSON:
+		return c.printJSON(found)
+	case outputJSONL:
+		for i := range found.Jobs {
+			if err := c.printJSON(&found.Jobs[i]); err != nil {
+				return err
+			}
+		}
+	case outputText:
+		if len(found.Jobs) == 0 {
+			fmt.Fprintf(c.out, "None of the running jobs matches; %d were looked at.\n", found.Looked)
+		} else if err := table(c.out, jobRows(found.Jobs)); err != nil {
+			return err
+		}
+	}
+	if more := found.Matched - len(found.Jobs); more > 0 {
+		fmt.Fprintf(c.aside(), "%d more match: raise --limit, or narrow with --type, --queue or --min-attempt.\n", more)
+	}
+	if found.Bounded {
+		fmt.Fprintf(c.aside(), "Only %d of %d running jobs were looked at, those that have been due for the longest: raise --scan to see more.\n", found.Looked, found.Running)
+	}
+	return nil
+}
+
+func jobRows(jobs []operator.LiveJob) [][]string {
+	links := jobs[0].URL != ""
+	rows := [][]string{{"WORKFLOW ID", "TYPE", "ATTEMPT", "STATE", "NEXT TRY", "TOO OLD AT", "LAST ERROR"}}
+	if links {
+		rows[0] = append(rows[0], "IN THE TEMPORAL UI")
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		failure := j.LastError
+		if j.LastErrorType != "" {
+			failure = j.LastErrorType + ": " + failure
+		}
+		row := []string{
+			printable(j.WorkflowID), orNone(j.JobType), strconv.Itoa(j.Attempt) + " of " + budgetText(j.MaxAttempts), j.State,
+			orNever(j.NextAttemptAt, "-"), orNever(j.AgeLimitAt, "never"), shortened(printable(failure), maxErrorCell),
+		}
+		if links {
+			row = append(row, printable(j.URL))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func orNever(at *time.Time, never string) string {
+	if at == nil {
+		return never
+	}
+	return timeText(at)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/deadletter-dev/deadletter"
+)
+
+const liveTimeout = time.Minute
+
+// alone gives the bench a namespace of its own.
+func (b *bench) alone() client.Client {
+	b.t.Helper()
+	namespace := "jobs-" + uuid.NewString()[:8]
+	registry, err := client.NewNamespaceClient(client.Options{HostPort: b.address, Logger: silent})
+	require.NoError(b.t, err)
+	defer registry.Close()
+	require.NoError(b.t, registry.Register(b.t.Context(), &workflowservice.RegisterNamespaceRequest{
+		Namespace: namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	}))
+	b.environ = append(slices.Clone(b.environ), "TEMPORAL_NAMESPACE="+namespace)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, SweepInterval: -1, RetentionInterval: -1})
+	require.NoError(b.t, err)
+	var c client.Client
+	require.Eventually(b.t, func() bool {
+		c, err = client.Dial(client.Options{HostPort: b.address, Namespace: namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
+		if err != nil {
+			return false
+		}
+		_, err = c.CountWorkflow(b.t.Context(), &workflowservice.CountWorkflowExecutionsRequest{})
+		if err != nil {
+			c.Close()
+		}
+		return err == nil
+	}, liveTimeout, 50*time.Millisecond)
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+// TestJobs goes through the verbs on live jobs as an operator does: the list, a
+// retry now, a refusal, a cancellation that asks.
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.alone()
+	require.Equal(t, "None of the running jobs matches; 0 were looked at.\n", b.succeed("jobs"))
+	jobs := worker.New(c, "jobs", worker.Options{})
+	jobs.RegisterActivityWithOptions(func(context.Context) error { return errors.New("the bank says \x1b[31mno") }, activity.RegisterOptions{Name: "Charge"})
+	dlq := worker.New(c, deadletter.DefaultTaskQueue, worker.Options{})
+	for _, each := range []worker.Worker{jobs, dlq} {
+		require.NoError(t, each.Start())
+		t.Cleanup(each.Stop)
+	}
+	for _, id := range []string{"charge-1", "charge-2"} {
+		_, err := deadletter.Enqueue(t.Context(), c, deadletter.Job{
+			ID: id, Type: "Charge", TaskQueue: "jobs", Policy: deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour},
+		})
+		require.NoError(t, err)
+	}
+	lists := func(pattern string, args ...string) {
+		t.Helper()
+		var out string
+		require.Eventually(t, func() bool {
+			out = b.succeed(append([]string{"jobs"}, args...)...)
+			return strings.Count(out, "2 of 3") == strings.Count(pattern, "2 of 3")
+		}, liveTimeout, 50*time.Millisecond)
+		require.Regexp(t, pattern, out)
+	}
+	lists(`^WORKFLOW ID +TYPE +ATTEMPT +STATE +NEXT TRY +TOO OLD AT +LAST ERROR\ncharge-1 +Charge +2 of 3 +scheduled +20\S+ \S+Z +20\S+ \S+Z +the bank says \x{FFFD}\[31mno\ncharge-2 +Charge +2 of 3 `)
+	lists(`IN THE TEMPORAL UI\ncharge-1 .*2 of 3.* http://ui/namespaces/jobs-\w+/workflows/charge-1/[0-9a-f-]+/history\n1 more match: raise --limit`, "--ui-url", "http://ui", "--limit", "1")
+	lists(`Only 1 of 2 running jobs were looked at.*raise --scan`, "--scan", "1", "--min-attempt", "3")
+
+	var found struct {
+		Jobs []struct {
+			WorkflowID string `json:"workflow_id"`
+			Attempt    int    `json:"attempt"`
+		}
+		Running int
+	}
+	b.decode(&found, "jobs", "-o", "json", "--type", "Charge", "--queue", "jobs")
+	require.Equal(t, 2, found.Running)
+	require.Equal(t, "charge-1", found.Jobs[0].WorkflowID)
+	require.Equal(t, 2, strings.Count(b.succeed("jobs", "-o", "jsonl"), "\n"))
+
+	require.Regexp(t, `^The next attempt of charge-1 starts now; it was due at 20`, b.succeed("jobs", "retry-now", "charge-1", "--actor", "oncall"))
+	require.Eventually(t, func() bool { return strings.Contains(b.succeed("jobs"), "3 of 3") }, liveTimeout, 50*time.Millisecond)
+	require.Regexp(t, `"ended": "backoff",\n  "would_be_at": "20`, b.succeed("jobs", "retry-now", "charge-1", "-o", "json"))
+	require.Eventually(t, func() bool { return strings.Contains(b.succeed("show", "charge-1"), "max_retries_exceeded") }, liveTimeout, 50*time.Millisecond)
+	r := b.call("jobs", "retry-now", "charge-1")
+	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, 1, strings.Count(r.errw, "\n"), r.errw)
+	require.Contains(t, r.errw, "operator: retry-now charge-1: refused: ")
+	require.Contains(t, b.succeed("show", "charge-1"), "job_retry_now")
+
+	r = call(t, b.environ, person{strings.NewReader("n\n")}, "jobs", "cancel", "charge-2")
+	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, "temporal-deadletter: nothing was cancelled: the answer was not yes\n", r.errw)
+	require.Regexp(t, `^Cancel     workflow charge-2\nNamespace  jobs-\w+\nTemporal   127\.0\.0\.1:\d+\nCancel it\? \[y/N\] $`, r.out)
+	r = call(t, b.environ, person{strings.NewReader("y\n")}, "jobs", "cancel", "charge-2", "--actor", "oncall")
+	require.Zero(t, r.code, r.errw)
+	require.Contains(t, r.out, "charge-2 has been asked to stop. Its dead letter, reason cancelled, appears when it has")
+	var cancelled *temporal.CanceledError
+	require.ErrorAs(t, c.GetWorkflow(t.Context(), "charge-2", "").Get(t.Context(), nil), &cancelled)
+	require.Contains(t, b.succeed("list", "--reason", "cancelled"), "charge-2")
+
+	r = b.call("jobs", "cancel", "nobody", "--yes")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "operator: cancel nobody: no such job: not found; see")
+}
