@@ -27,17 +27,26 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 	return dl, c.OldestFirst, nil
 }
 
+// partial are statements that are none without another.
+var partial = []string{purgeVictims, purgeSelected, sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd}
+
 // Queries returns every statement of the store as it is sent, by a name for
 // people: the registered ones, and those that filters make.
 func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 	queries := map[string]string{}
 	for _, statement := range statements {
-		if statement != purgeVictims && statement != purgeSelected { // halves of one
+		if !slices.Contains(partial, statement) {
 			queries[statement] = s.sql(statement)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(filters)) {
-		where, _ := filters[name].where()
+		where, _, err := s.where(filters[name])
+		if err != nil {
+			return nil, err
+		}
+		if queries["groups "+name], _, err = s.groupsQuery(filters[name]); err != nil {
+			return nil, err
+		}
 		queries["count "+name] = s.sql(selectCount) + where
 		queries["purge "+name] = s.sql(purgeVictims) + where + s.sql(purgeSelected)
 		for _, oldest := range []bool{false, true} {
@@ -46,12 +55,14 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 				return nil, err
 			}
 			for order, page := range map[string]Page{"": {OldestFirst: oldest}, " from a cursor": {OldestFirst: oldest, Cursor: cursor}} {
-				text, _, err := s.listQuery(filters[name], page)
-				if err != nil {
-					return nil, err
-				}
 				direction := map[bool]string{false: " newest first", true: " oldest first"}[oldest]
-				queries["list "+name+direction+order] = text
+				for what, columns := range map[string]string{"list ": selectList, "export ": selectWithPayloads} {
+					text, _, err := s.listQuery(columns, filters[name], page)
+					if err != nil {
+						return nil, err
+					}
+					queries[what+name+direction+order] = text
+				}
 			}
 		}
 	}
@@ -60,6 +71,6 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 
 // ListQuery returns the statement of a first page and its arguments.
 func (s *Store) ListQuery(f Filter) (string, map[string]any, error) {
-	text, args, err := s.listQuery(f, Page{})
+	text, args, err := s.listQuery(selectList, f, Page{})
 	return text, args, err
 }

@@ -129,11 +129,16 @@ func listOf[T any](ctx context.Context, s *Store, what, statement string, key Ke
 
 // query runs a registered statement in a read-only transaction of its own.
 func query[T any](ctx context.Context, s *Store, statement string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
-	return queryText(ctx, s, s.sql(statement), args, scan)
+	return queryText(ctx, s, beginRead, s.sql(statement), args, scan)
 }
 
-func queryText[T any](ctx context.Context, s *Store, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (rows []T, err error) {
-	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+// queryFiltered runs a statement with a filter's conditions.
+func queryFiltered[T any](ctx context.Context, s *Store, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+	return queryText(ctx, s, beginFiltered, text, args, scan)
+}
+
+func queryText[T any](ctx context.Context, s *Store, begin, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (rows []T, err error) {
+	err = s.inTx(ctx, begin, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err = collect(ctx, tx, text, args, scan)
 		return err
 	})

@@ -141,6 +141,12 @@ func qualify(statement, schema string) string {
 const (
 	beginWrite = `begin isolation level read committed read write`
 	beginRead  = `begin isolation level read committed read only`
+	// beginSnapshot lets several statements see one state.
+	beginSnapshot = `begin isolation level repeatable read read only`
+	// customPlan has Postgres plan for the very values of a filter: which index
+	// serves it best depends on how common they are.
+	customPlan    = `; set local plan_cache_mode = force_custom_plan`
+	beginFiltered = beginRead + customPlan
 )
 
 // inTx runs fn in a transaction that the client and the server bound in time.

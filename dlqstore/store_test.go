@@ -146,11 +146,31 @@ func allFilters() map[string]dlqstore.Filter {
 		"dead_before":  {DeadBefore: &instant},
 		"replayed":     {Replayed: &yes},
 		"not replayed": {Replayed: &no},
+
+		"enqueued_after":  {EnqueuedAfter: &instant},
+		"enqueued_before": {EnqueuedBefore: &instant},
+		"min_attempts":    {MinAttempts: ptr(1)},
+		"max_attempts":    {MaxAttempts: ptr(3)},
+		"attempts":        {MinAttempts: ptr(3), MaxAttempts: ptr(3)},
+		"generation":      {Generation: ptr(0)},
+		"superseded":      {Superseded: &yes},
+		"not superseded":  {Superseded: &no},
+		"where":           {Where: []dlqstore.Condition{condition("args[0].to=a@b.c"), condition("args[1][2]=42")}},
 		"all": {
 			Namespace: "default", WorkflowID: "w", JobType: "t", Reason: job.ReasonZombie, TaskQueue: "q", Fingerprint: "f",
 			ErrorText: "x", Tags: map[string]string{"k": "v"}, DeadAfter: &instant, DeadBefore: &instant, Replayed: &yes,
+			EnqueuedAfter: &instant, EnqueuedBefore: &instant, MinAttempts: ptr(1), MaxAttempts: ptr(3), Generation: ptr(0), Superseded: &no,
+			Where: []dlqstore.Condition{condition("args[0].to=a@b.c")},
 		},
 	}
+}
+
+func condition(text string) dlqstore.Condition {
+	c, err := dlqstore.ParseCondition(text)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // TestStatementsPrepare proves that Postgres accepts every statement on the
