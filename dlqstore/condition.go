@@ -62,6 +62,9 @@ func ParseCondition(text string) (Condition, error) {
 	if err != nil {
 		return Condition{}, fmt.Errorf("%q, character %d: %w", text, utf8.RuneCountInString(text[:p.at])+1, err)
 	}
+	if written := c.String(); len(written) > maxConditionText { // escapes are longer than what they stand for
+		return Condition{}, fmt.Errorf("the condition has %d bytes as it is written: at most %d", len(written), maxConditionText)
+	}
 	return c, nil
 }
 

@@ -1,6 +1,7 @@
 package dlqstore
 
 import (
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -69,8 +70,21 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 	return queries, nil
 }
 
-// ListQuery returns the statement of a first page and its arguments.
-func (s *Store) ListQuery(f Filter) (string, map[string]any, error) {
-	text, args, err := s.listQuery(selectList, f, Page{})
+// ListQuery returns the statement of a page and its arguments.
+func (s *Store) ListQuery(f Filter, page Page) (string, map[string]any, error) {
+	text, args, err := s.listQuery(selectList, f, page)
+	if err == nil {
+		limit, invalid := page.limit()
+		args["limit"], err = limit+1, invalid
+	}
 	return text, args, err
+}
+
+// MigrationNames returns the names of the migration files in their order.
+func MigrationNames() []string {
+	files, err := fs.Glob(migrationsDir(), "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	return files
 }
