@@ -41,8 +41,10 @@ type step struct {
 	isIndex bool
 }
 
+// MaxConditions is the most conditions that a Filter may have.
+const MaxConditions = 16
+
 const (
-	maxConditions    = 16 // of a Filter
 	maxConditionText = 4000
 	maxSteps         = 32
 	maxIndexDigits   = 9 // what an int of Postgres holds

@@ -50,7 +50,7 @@ type Filter struct {
 	Replayed *bool `json:"replayed,omitempty"`
 	// Superseded selects by whether the same job succeeded later, after a reset.
 	Superseded *bool `json:"superseded,omitempty"`
-	// Where must all hold; at most 16.
+	// Where must all hold; at most MaxConditions.
 	Where []Condition `json:"where,omitempty"`
 }
 
@@ -71,8 +71,8 @@ func (f *Filter) UnmarshalJSON(data []byte) error {
 
 // check refuses a filter that no statement is made of.
 func (f Filter) check() error {
-	if len(f.Where) > maxConditions {
-		return fmt.Errorf("the filter has %d conditions on arguments: at most %d", len(f.Where), maxConditions)
+	if len(f.Where) > MaxConditions {
+		return fmt.Errorf("the filter has %d conditions on arguments: at most %d", len(f.Where), MaxConditions)
 	}
 	for i := range f.Where {
 		if f.Where[i].value == nil {
