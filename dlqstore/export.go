@@ -80,7 +80,7 @@ func (s *Store) exportPage(ctx context.Context, request ExportRequest, limit int
 		return nil, false, err
 	}
 	args["limit"] = limit
-	err = s.inTx(ctx, beginFiltered, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inTx(ctx, beginRead+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, text, args)
 		if err != nil {
 			return classify(err)

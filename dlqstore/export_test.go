@@ -80,6 +80,16 @@ func (s *Store) ListQuery(f Filter, page Page) (string, map[string]any, error) {
 	return text, args, err
 }
 
+// BareList returns the SELECT of a first page's rows as one would write it by hand.
+func (s *Store) BareList(f Filter) (string, map[string]any, error) {
+	where, args, err := s.where(f)
+	if err != nil {
+		return "", nil, err
+	}
+	args["limit"] = defaultPage + 1
+	return s.sql(selectList) + where + "\norder by d.dead_at desc limit @limit", args, nil
+}
+
 // MigrationNames returns the names of the migration files in their order.
 func MigrationNames() []string {
 	files, err := fs.Glob(migrationsDir(), "*.sql")

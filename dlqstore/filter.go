@@ -89,6 +89,14 @@ func (f Filter) IsEmpty() bool {
 	return len(f.clauses().sql) == 0
 }
 
+// needsOwnPlan reports whether the best plan depends on how common the values are.
+// For other filters it is the index that has them and the order, whatever they are,
+// and to plan anew would take longer than to read a page.
+func (f Filter) needsOwnPlan() bool {
+	return f.ErrorText != "" || len(f.Tags) > 0 || len(f.Where) > 0 || f.EnqueuedAfter != nil || f.EnqueuedBefore != nil ||
+		f.MinAttempts != nil || f.MaxAttempts != nil
+}
+
 // The conditions. Each is written only when asked for, so that the planner sees
 // which index serves it.
 const (
@@ -116,9 +124,12 @@ const (
 
 	// whereArgument has the condition's place among the others in its names. The
 	// index serves the containment. The path makes it exact: containment compares
-	// no places within arrays. A value that jsonb cannot hold is in no row.
+	// no places within arrays. The coalesce keeps Postgres from counting on that
+	// comparison to leave next to nothing, and so from reading all that is contained
+	// where the first rows in order would do. A value that jsonb cannot hold is in
+	// no row.
 	whereArgument = `d.payload_json @> {schema}.jsonb_or_null(@container_%[1]d)
-	and jsonb_path_query_first(d.payload_json, @path_%[1]d::jsonpath, '{}', true) = {schema}.jsonb_or_null(@value_%[1]d)`
+	and coalesce(jsonb_path_query_first(d.payload_json, @path_%[1]d::jsonpath, '{}', true) = {schema}.jsonb_or_null(@value_%[1]d), false)`
 )
 
 // clauses collects what a filter asks for, with the arguments.

@@ -94,7 +94,7 @@ func (s *Store) Groups(ctx context.Context, f Filter, limit int) (groups []Group
 	}
 	args["limit"] = limit
 	all := 0
-	groups, err = queryFiltered(ctx, s, text, args, func(row pgx.CollectableRow) (g Group, err error) {
+	groups, err = queryFiltered(ctx, s, f, text, args, func(row pgx.CollectableRow) (g Group, err error) {
 		err = row.Scan(&all, &g.Fingerprint, &g.Count, &g.TaskQueues, &g.FirstDeadAt, &g.LastDeadAt,
 			&g.JobType, &g.Reason, &g.ErrorType, &g.ErrorMessage, &g.Sample.Namespace, &g.Sample.WorkflowID, &g.Sample.RunID)
 		utc(&g.FirstDeadAt, &g.LastDeadAt)

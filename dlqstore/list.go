@@ -66,7 +66,7 @@ func (s *Store) List(ctx context.Context, f Filter, page Page) (rows []DeadLette
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
 	args["limit"] = limit + 1 // one more tells whether there is a next page
-	rows, err = queryFiltered(ctx, s, text, args, scanListed)
+	rows, err = queryFiltered(ctx, s, f, text, args, scanListed)
 	if err != nil {
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
@@ -112,7 +112,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}
-	counts, err := queryFiltered(ctx, s, s.sql(selectCount)+where, args, pgx.RowTo[int64])
+	counts, err := queryFiltered(ctx, s, f, s.sql(selectCount)+where, args, pgx.RowTo[int64])
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}

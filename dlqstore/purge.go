@@ -123,7 +123,7 @@ func (s *Store) purgeMatching(ctx context.Context, request PurgeRequest) (purged
 	for purged < matched {
 		args["batch"] = min(purgeBatch, matched-purged)
 		var gone int64
-		err := s.inTx(ctx, beginWrite+customPlan, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 			done, err := tx.Exec(ctx, text, args)
 			gone = done.RowsAffected()
 			return classify(err)

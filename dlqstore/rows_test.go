@@ -26,7 +26,7 @@ func copyRows(t testing.TB, store *dlqstore.Store, total int) {
 		"error_type", "error_message", "error_stack", "tags", "options", "payload_json", "enqueued_at", "dead_at",
 		"resurrection_count", "generation", "fingerprint", "superseded_at", "payloads",
 	}
-	n, err := store.Pool().CopyFrom(t.Context(), pgx.Identifier{"deadletter", "dead_letters"}, columns, pgx.CopyFromSlice(total, func(i int) ([]any, error) {
+	row := func(i int) []any {
 		skewed := i % 100 * (i % 7) / 6 // of 0 to 99, the small ones more often
 		dead := rowsBegin.Add(time.Duration(i) * time.Second)
 		namespace := "default"
@@ -49,10 +49,14 @@ func copyRows(t testing.TB, store *dlqstore.Store, total int) {
 			json.RawMessage(fmt.Sprintf(`{"tenant": "tenant-%d", "region": "region-%d"}`, i%1000, skewed%4)), json.RawMessage(`{"type": "x"}`),
 			json.RawMessage(fmt.Sprintf(`[{"customer": {"id": %d, "name": "customer %d"}, "kind": "kind-%d"}]`, i/2, i/2, skewed%5)),
 			dead.Add(-time.Duration(skewed) * time.Minute), dead, b2i(i%20 == 0), b2i(i%30 == 0), fmt.Sprintf("%016x", cause), superseded, []byte("payload"),
-		}, nil
-	}))
-	require.NoError(t, err)
-	require.EqualValues(t, total, n)
+		}
+	}
+	const batch = 100_000
+	for from := 0; from < total; from += batch {
+		rows := pgx.CopyFromSlice(min(batch, total-from), func(i int) ([]any, error) { return row(from + i), nil })
+		_, err := store.Pool().CopyFrom(t.Context(), pgx.Identifier{"deadletter", "dead_letters"}, columns, rows)
+		require.NoError(t, err)
+	}
 	run(t, store, `vacuum analyze deadletter.dead_letters`)
 }
 

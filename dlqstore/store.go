@@ -64,6 +64,8 @@ type Store struct {
 	schema     string
 	timeout    time.Duration
 	bounds     string            // the settings that bound a transaction on the server
+	// readBounds is the same as one statement; ownPlanBounds has ownPlan beside it.
+	readBounds, ownPlanBounds string
 	statements map[string]string // as written → with the schema's name
 }
 
@@ -98,6 +100,9 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 		schema:     set.schema,
 		timeout:    set.timeout,
 		bounds:     fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms),
+		readBounds: fmt.Sprintf(`select set_config('statement_timeout', '%d', true)`, ms),
+		ownPlanBounds: fmt.Sprintf(
+			`select set_config('statement_timeout', '%d', true), set_config('plan_cache_mode', 'force_custom_plan', true)`, ms),
 		statements: make(map[string]string, len(statements)),
 	}
 	for _, statement := range statements {
@@ -143,10 +148,8 @@ const (
 	beginRead  = `begin isolation level read committed read only`
 	// beginSnapshot lets several statements see one state.
 	beginSnapshot = `begin isolation level repeatable read read only`
-	// customPlan has Postgres plan for the very values of a filter: which index
-	// serves it best depends on how common they are.
-	customPlan    = `; set local plan_cache_mode = force_custom_plan`
-	beginFiltered = beginRead + customPlan
+	// ownPlan has Postgres plan for the very values of a statement.
+	ownPlan = `; set local plan_cache_mode = force_custom_plan`
 )
 
 // inTx runs fn in a transaction that the client and the server bound in time.
