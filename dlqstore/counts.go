@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 // Tables dead_letter_counts and event_counts are summaries that triggers keep: a
@@ -85,7 +87,7 @@ const compactBatch = 10_000
 // CountDeadLetters returns the size of the dead letter queue: the rows of one
 // namespace, or of all when it is empty. It is exact and reads the summary.
 func (s *Store) CountDeadLetters(ctx context.Context, namespace string) (int64, error) {
-	counts, err := query(ctx, s, selectTotal, pgx.NamedArgs{"namespace": namespace}, pgx.RowTo[int64])
+	counts, err := query(ctx, s, selectTotal, pgx.NamedArgs{"namespace": text.Holdable(namespace)}, pgx.RowTo[int64])
 	if err != nil {
 		return 0, fmt.Errorf("count dead letters: %w", err)
 	}
@@ -135,7 +137,7 @@ func (s *Store) countBy(ctx context.Context, namespace string, by Dimension, lim
 		return nil, 0, fmt.Errorf("%q is none of %s, %s, %s", by, ByJobType, ByTaskQueue, ByReason)
 	}
 	values := 0
-	tallies, err = query(ctx, s, statement, pgx.NamedArgs{"namespace": namespace, "limit": limit}, func(row pgx.CollectableRow) (t Tally, err error) {
+	tallies, err = query(ctx, s, statement, pgx.NamedArgs{"namespace": text.Holdable(namespace), "limit": limit}, func(row pgx.CollectableRow) (t Tally, err error) {
 		err = row.Scan(&t.Value, &t.Count, &values)
 		return t, err
 	})

@@ -60,13 +60,13 @@ const maxIdentifier = 63
 // Store is the dead letters of one schema of one database. It is safe for
 // concurrent use.
 type Store struct {
-	pool       *pgxpool.Pool
-	schema     string
-	timeout    time.Duration
-	bounds     string            // the settings that bound a transaction on the server
+	pool    *pgxpool.Pool
+	schema  string
+	timeout time.Duration
+	bounds  string // the settings that bound a transaction on the server
 	// readBounds is the same as one statement; ownPlanBounds has ownPlan beside it.
 	readBounds, ownPlanBounds string
-	statements map[string]string // as written → with the schema's name
+	statements                map[string]string // as written → with the schema's name
 }
 
 // Open connects to the database and checks that its schema is at least of the

@@ -288,6 +288,45 @@ func TestTimeout(t *testing.T) {
 	require.NoError(t, hasty.Purge(t.Context(), key, "me"))
 }
 
+// TestReadTimeout proves that a read gives up on a lock that is held, says so, and
+// works once it is free, on the same pool.
+func TestReadTimeout(t *testing.T) {
+	t.Parallel()
+	url := devtest.Postgres(t)
+	store := openAt(t, url)
+	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(300*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(hasty.Close)
+	move(t, store, letter(keyOf("w")))
+	reads := map[string]func() error{
+		"list": func() error {
+			_, _, err := hasty.List(t.Context(), dlqstore.Filter{ErrorText: "no such"}, dlqstore.Page{})
+			return err
+		},
+		"get":   func() error { _, err := hasty.Get(t.Context(), keyOf("w")); return err },
+		"trend": func() error { _, err := hasty.Trend(t.Context(), "default"); return err },
+		"export": func() error {
+			for _, err := range hasty.Export(t.Context(), dlqstore.ExportRequest{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	tx, err := store.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `lock table deadletter.dead_letters in access exclusive mode`)
+	require.NoError(t, err)
+	for name, read := range reads {
+		require.ErrorIs(t, read(), dlqstore.ErrTimeout, name)
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	for name, read := range reads {
+		require.NoError(t, read(), name)
+	}
+}
+
 // TestLostConnection proves that a backend which goes away is an outage to the
 // caller, and that the next call works.
 func TestLostConnection(t *testing.T) {

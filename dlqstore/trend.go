@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/deadletter-dev/deadletter/internal/text"
 )
 
 const (
@@ -53,7 +55,7 @@ type Trend struct {
 // Trend reads all of it in one snapshot.
 func (s *Store) Trend(ctx context.Context, namespace string) (*Trend, error) {
 	var trend Trend
-	args := pgx.NamedArgs{"namespace": namespace}
+	args := pgx.NamedArgs{"namespace": text.Holdable(namespace)}
 	err := s.inTx(ctx, beginSnapshot, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if err = tx.QueryRow(ctx, s.sql(selectTotal), args).Scan(&trend.DeadLetter); err != nil {
 			return classify(err)

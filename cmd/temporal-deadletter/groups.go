@@ -109,6 +109,6 @@ func groupError(g *dlqstore.Group) string {
 // sayMore says on the side that a limit left something out.
 func (c *cli) sayMore(more int, what string) {
 	if more > 0 {
-		fmt.Fprintf(c.errw, "%s: %d more %s are left out: narrow the filter or raise --limit\n", name, more, what)
+		fmt.Fprintf(c.errw, "%s: %s left out: %d; raise --limit to see them\n", name, what, more)
 	}
 }

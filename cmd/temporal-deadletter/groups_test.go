@@ -44,7 +44,7 @@ func TestGroups(t *testing.T) {
 	r := b.call("groups", "-o", "jsonl", "--limit", "1")
 	require.Zero(t, r.code)
 	require.Equal(t, 1, strings.Count(r.out, "\n"))
-	require.Equal(t, "temporal-deadletter: 1 more groups are left out: narrow the filter or raise --limit\n", r.errw)
+	require.Equal(t, "temporal-deadletter: groups left out: 1; raise --limit to see them\n", r.errw)
 	require.Contains(t, b.succeed("groups", "--type", "Charge", "-o", "jsonl"), `"fingerprint":"f01","count":1,`)
 	require.Contains(t, b.succeed("groups", "--error-text", "BANK", "-o", "jsonl"), `"fingerprint":"f01","count":1,`)
 	require.Empty(t, b.succeed("groups", "--queue", "none", "-o", "jsonl"))

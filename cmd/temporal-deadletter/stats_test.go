@@ -61,7 +61,7 @@ func TestStatsBy(t *testing.T) {
 	require.JSONEq(t, `{"dead_letter": 1, "reason": "timeout"}`, lines[1])
 	r := b.call("stats", "--by", "type", "--limit", "1")
 	require.Zero(t, r.code)
-	require.Equal(t, "temporal-deadletter: 1 more values are left out: narrow the filter or raise --limit\n", r.errw)
+	require.Equal(t, "temporal-deadletter: values left out: 1; raise --limit to see them\n", r.errw)
 }
 
 // TestStatsHourly proves that the last 24 hours are all there, with what happened in
