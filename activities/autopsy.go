@@ -53,12 +53,13 @@ func autopsy(t *trail, end closing) (*dlqstore.DeadLetter, []dlqstore.Attempt, e
 	d := end.describe(start)
 	dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message+last.said, d.stack
 	dl.DeadAt = end.event.GetEventTime().AsTime()
-	if failure := end.failure(); failure != nil {
+	failure := end.failure()
+	if failure != nil {
 		if err := marshalInto(&dl.Failure, boundFailure(failure)); err != nil {
 			return nil, nil, err
 		}
 	}
-	dl.Fingerprint = fingerprint(dl)
+	dl.Fingerprint = fingerprint(dl, failure)
 	return dl, attempts, nil
 }
 

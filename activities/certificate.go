@@ -44,12 +44,13 @@ func certify(in job.MoveInput, t *trail) (*dlqstore.DeadLetter, []dlqstore.Attem
 	if err := keepInput(dl, in, t.start); err != nil {
 		return nil, nil, err
 	}
-	if err := keepError(dl, in, t); err != nil {
+	said, err := keepError(dl, in, t)
+	if err != nil {
 		return nil, nil, err
 	}
 	attempts := knownAttempts(in, t, dl)
 	keepAttemptTimes(dl, attempts, t)
-	dl.Fingerprint = fingerprint(dl)
+	dl.Fingerprint = fingerprint(dl, said)
 	// After the fingerprint: it has the particulars of this one job.
 	if in.Note != "" {
 		dl.ErrorMessage = strings.TrimLeft(dl.ErrorMessage+"\n("+in.Note+")", "\n")
@@ -113,16 +114,17 @@ func finite(weight float32) float32 {
 	return weight
 }
 
-func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
+// keepError returns the failure that the words are of, nil when they are of none.
+func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) (said *failurepb.Failure, err error) {
 	failure := t.failure()
-	said := failure
+	said = failure
 	if said == nil {
 		said = t.pending.GetLastFailure()
 	}
 	switch {
 	case in.ScheduledEventID == 0 && in.Attempts != nil && in.Fault != nil:
 		// It ended between two executions: what failed the last one is not why.
-		dl.ErrorType, dl.ErrorMessage = in.Fault.Type, in.Fault.Message
+		dl.ErrorType, dl.ErrorMessage, said = in.Fault.Type, in.Fault.Message, nil
 	case said != nil:
 		d := describe(said)
 		dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message, d.stack
@@ -131,9 +133,9 @@ func keepError(dl *dlqstore.DeadLetter, in job.MoveInput, t *trail) error {
 	}
 	dl.LastHeartbeatDetails = t.checkpoint
 	if failure == nil {
-		return nil
+		return said, nil
 	}
-	return marshalInto(&dl.Failure, boundFailure(failure))
+	return said, marshalInto(&dl.Failure, boundFailure(failure))
 }
 
 // maxFailure bounds the failure that is kept as the wire held it; the readable

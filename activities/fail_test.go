@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -61,16 +60,4 @@ func TestJitter(t *testing.T) {
 	require.Greater(t, most, 3900*time.Millisecond)
 	a.info.Attempt = 10_000
 	require.Equal(t, time.Hour, a.wait(verdict{}), "at the cap exactly the cap")
-}
-
-// TestFingerprint proves that two occurrences of one cause share a fingerprint, and
-// that two causes do not.
-func TestFingerprint(t *testing.T) {
-	t.Parallel()
-	of := func(message string) string {
-		return fingerprint(&dlqstore.DeadLetter{JobType: "T", ErrorMessage: message})
-	}
-	require.Equal(t, of("order 4711 at 10.0.0.1:5432 (0xc000a1) 6f3c1a52-8d0e-4f7b-9a43-5b1f0f6a7c11"),
-		of("order 12 at 192.168.7.30:80 (0xdeadbeef) 00000000-0000-4000-8000-000000000000"))
-	require.NotEqual(t, of("no such customer"), of("no such order"))
 }

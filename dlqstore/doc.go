@@ -14,6 +14,8 @@
 //   - Payloads are kept byte for byte. Text that Postgres cannot hold is made
 //     holdable; a JSON copy that Postgres cannot hold is left out.
 //   - Every mutation writes an event with its actor in the same transaction.
+//   - Counts and groups are exact at any moment and do not read the table: triggers
+//     keep a summary, whoever writes, and [Store.Compact] keeps it small.
 //   - Every operation is bounded in time, see [WithTimeout], and none changes the
 //     search path: a hook's own SQL resolves as on any connection of the pool.
 //

@@ -1,6 +1,7 @@
 package dlqstore
 
 import (
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -27,17 +28,29 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 	return dl, c.OldestFirst, nil
 }
 
+// partial are statements that are none without another.
+var partial = []string{
+	purgeVictims, purgeSelected, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
+	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
+}
+
 // Queries returns every statement of the store as it is sent, by a name for
 // people: the registered ones, and those that filters make.
 func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 	queries := map[string]string{}
 	for _, statement := range statements {
-		if !slices.Contains([]string{purgeVictims, purgeSelected, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue}, statement) { // parts of one
+		if !slices.Contains(partial, statement) {
 			queries[statement] = s.sql(statement)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(filters)) {
-		where, _ := filters[name].where()
+		where, _, err := s.where(filters[name])
+		if err != nil {
+			return nil, err
+		}
+		if queries["groups "+name], _, err = s.groupsQuery(filters[name]); err != nil {
+			return nil, err
+		}
 		queries["count "+name] = s.sql(selectCount) + where
 		queries["freeze "+name] = s.sql(freezeChosen) + where + s.sql(freezeMembers)
 		queries["purge "+name] = s.sql(purgeVictims) + where + s.sql(purgeSelected)
@@ -47,12 +60,14 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 				return nil, err
 			}
 			for order, page := range map[string]Page{"": {OldestFirst: oldest}, " from a cursor": {OldestFirst: oldest, Cursor: cursor}} {
-				text, _, err := s.listQuery(filters[name], page)
-				if err != nil {
-					return nil, err
-				}
 				direction := map[bool]string{false: " newest first", true: " oldest first"}[oldest]
-				queries["list "+name+direction+order] = text
+				for what, columns := range map[string]string{"list ": selectList, "export ": selectWithPayloads} {
+					text, _, err := s.listQuery(columns, filters[name], page)
+					if err != nil {
+						return nil, err
+					}
+					queries[what+name+direction+order] = text
+				}
 			}
 		}
 	}
@@ -71,8 +86,31 @@ func (s *Store) PruneQueries(policies ...RetentionPolicy) map[string]string {
 	return map[string]string{"prune": first, "prune on": next, "count due": counts, "sample due": sample}
 }
 
-// ListQuery returns the statement of a first page and its arguments.
-func (s *Store) ListQuery(f Filter) (string, map[string]any, error) {
-	text, args, err := s.listQuery(f, Page{})
+// ListQuery returns the statement of a page and its arguments.
+func (s *Store) ListQuery(f Filter, page Page) (string, map[string]any, error) {
+	text, args, err := s.listQuery(selectList, f, page)
+	if err == nil {
+		limit, invalid := page.limit()
+		args["limit"], err = limit+1, invalid
+	}
 	return text, args, err
+}
+
+// BareList returns the SELECT of a first page's rows as one would write it by hand.
+func (s *Store) BareList(f Filter) (string, map[string]any, error) {
+	where, args, err := s.where(f)
+	if err != nil {
+		return "", nil, err
+	}
+	args["limit"] = defaultPage + 1
+	return s.sql(selectList) + where + "\norder by d.dead_at desc limit @limit", args, nil
+}
+
+// MigrationNames returns the names of the migration files in their order.
+func MigrationNames() []string {
+	files, err := fs.Glob(migrationsDir(), "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	return files
 }

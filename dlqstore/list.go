@@ -61,12 +61,12 @@ func (s *Store) List(ctx context.Context, f Filter, page Page) (rows []DeadLette
 	if err != nil {
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
-	text, args, err := s.listQuery(f, page)
+	text, args, err := s.listQuery(selectList, f, page)
 	if err != nil {
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
 	args["limit"] = limit + 1 // one more tells whether there is a next page
-	rows, err = queryText(ctx, s, text, args, scanListed)
+	rows, err = queryFiltered(ctx, s, f, text, args, scanListed)
 	if err != nil {
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
@@ -78,7 +78,8 @@ func (s *Store) List(ctx context.Context, f Filter, page Page) (rows []DeadLette
 	return rows, next, err
 }
 
-func (s *Store) listQuery(f Filter, page Page) (string, pgx.NamedArgs, error) {
+// listQuery is one of the selects on dead letters, with the filter and the order.
+func (s *Store) listQuery(columns string, f Filter, page Page) (string, pgx.NamedArgs, error) {
 	order, after := newestFirst, whereOlder
 	if page.OldestFirst {
 		order, after = oldestFirst, whereNewer
@@ -95,17 +96,23 @@ func (s *Store) listQuery(f Filter, page Page) (string, pgx.NamedArgs, error) {
 		}
 		start = []string{after}
 	}
-	where, args := f.where(start...)
+	where, args, err := s.where(f, start...)
+	if err != nil {
+		return "", nil, err
+	}
 	if page.Cursor != "" {
 		from.addTo(args)
 	}
-	return s.sql(selectList) + where + order + limitRows, args, nil
+	return s.sql(columns) + where + order + limitRows, args, nil
 }
 
 // Count returns how many dead letters the filter selects.
 func (s *Store) Count(ctx context.Context, f Filter) (int64, error) {
-	where, args := f.where()
-	counts, err := queryText(ctx, s, s.sql(selectCount)+where, args, pgx.RowTo[int64])
+	where, args, err := s.where(f)
+	if err != nil {
+		return 0, fmt.Errorf("count: %w", err)
+	}
+	counts, err := queryFiltered(ctx, s, f, s.sql(selectCount)+where, args, pgx.RowTo[int64])
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}

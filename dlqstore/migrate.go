@@ -71,8 +71,14 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 	if newest := len(migrator.Migrations); int(version) > newest {
 		return fmt.Errorf("schema %q is at version %d, newer than version %d of this build: use a newer build: %w", set.schema, version, newest, ErrSchema)
 	}
-	return classify(migrator.Migrate(ctx))
+	if err := migrator.Migrate(ctx); err != nil {
+		return classify(err)
+	}
+	_, err = conn.Exec(ctx, qualify(ensureErrorTextIndex, set.schema)) // the extension may be there by now
+	return classify(err)
 }
+
+const ensureErrorTextIndex = `select {schema}.ensure_error_text_index()`
 
 // createSchema asks first: `if not exists` needs the right to create even where
 // there is nothing to do.

@@ -87,22 +87,31 @@ func TestSchemaNames(t *testing.T) {
 	}
 }
 
+// newRole creates a role, which goes when the databases that the test makes after
+// this call are gone, and what it owns with them.
+func newRole(t *testing.T) string {
+	t.Helper()
+	bystander, role := devtest.Postgres(t), "dlq_"+strings.ToLower(rand.Text())
+	exec := func(sql string) {
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, bystander)
+		require.NoError(t, err)
+		_, err = conn.Exec(ctx, sql+role)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(ctx))
+	}
+	exec(`create role `)
+	t.Cleanup(func() { exec(`drop role `) })
+	return role
+}
+
 // TestMigrateExistingSchema proves that a role without the right to create
 // schemas can migrate into one that was made for it.
 func TestMigrateExistingSchema(t *testing.T) {
 	t.Parallel()
-	bystander, role := devtest.Postgres(t), "dlq_"+strings.ToLower(rand.Text())
-	t.Cleanup(func() { // after the database that holds what the role owns is dropped
-		ctx := context.WithoutCancel(t.Context())
-		conn, err := pgx.Connect(ctx, bystander)
-		require.NoError(t, err)
-		_, err = conn.Exec(ctx, `drop role if exists `+role)
-		require.NoError(t, err)
-		require.NoError(t, conn.Close(ctx))
-	})
+	role := newRole(t)
 	url := devtest.Postgres(t)
 	admin := openAt(t, url, dlqstore.WithSchema("other"))
-	run(t, admin, `create role `+role)
 	run(t, admin, `create schema made authorization `+role)
 	run(t, admin, `alter database `+scalar[string](t, admin, `select quote_ident(current_database())`)+` set role to `+role)
 	openAt(t, url, dlqstore.WithSchema("made"))

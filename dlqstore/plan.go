@@ -226,16 +226,11 @@ func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, err
 // newPlanID returns a fresh id that can be typed and read aloud.
 func newPlanID() string { return "plan-" + strings.ToLower(rand.Text()[:10]) }
 
-// within returns the store with another bound in time.
-func (s *Store) within(timeout time.Duration) *Store {
-	c := *s
-	c.timeout = max(timeout, s.timeout)
-	c.bounds = boundsOf(c.timeout)
-	return &c
-}
-
 func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRequest) error {
-	where, args := request.Filter.where()
+	where, args, err := s.where(request.Filter)
+	if err != nil {
+		return err
+	}
 	matched, err := collect(ctx, tx, s.sql(selectCount)+where, args, pgx.RowTo[int64])
 	if err != nil {
 		return err

@@ -119,13 +119,16 @@ func (s *Store) purgeMatching(ctx context.Context, request PurgeRequest) (purged
 	if matched > int64(limit) {
 		return 0, &CapError{Matched: matched, Limit: limit}
 	}
-	where, args := request.Filter.where()
+	where, args, err := s.where(request.Filter)
+	if err != nil {
+		return 0, err
+	}
 	args["actor"] = text.Bounded(request.Actor, maxName)
 	text := s.sql(purgeVictims) + where + s.sql(purgeSelected)
 	for purged < matched {
 		args["batch"] = min(purgeBatch, matched-purged)
 		var gone int64
-		err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 			done, err := tx.Exec(ctx, text, args)
 			gone = done.RowsAffected()
 			return classify(err)

@@ -146,15 +146,36 @@ func listOf[T any](ctx context.Context, s *Store, what, statement string, key Ke
 
 // query runs a registered statement in a read-only transaction of its own.
 func query[T any](ctx context.Context, s *Store, statement string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
-	return queryText(ctx, s, s.sql(statement), args, scan)
+	return queryText(ctx, s, s.readBounds, s.sql(statement), args, scan)
 }
 
-func queryText[T any](ctx context.Context, s *Store, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (rows []T, err error) {
-	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err = collect(ctx, tx, text, args, scan)
+// queryFiltered runs a statement with the conditions of a filter.
+func queryFiltered[T any](ctx context.Context, s *Store, f Filter, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+	bounds := s.readBounds
+	if f.needsOwnPlan() {
+		bounds = s.ownPlanBounds
+	}
+	return queryText(ctx, s, bounds, text, args, scan)
+}
+
+// queryText sends the whole transaction at once: it takes one trip to the server, as
+// the bare statement would. After an error the pool drops the connection, which is
+// in a transaction then.
+func queryText[T any](ctx context.Context, s *Store, bounds, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (found []T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(beginRead)
+	batch.Queue(bounds)
+	batch.Queue(text, args).Query(func(rows pgx.Rows) error {
+		found, err = pgx.CollectRows(rows, scan)
 		return err
 	})
-	return rows, err
+	batch.Queue(`commit`)
+	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, classify(err)
+	}
+	return found, nil
 }
 
 func collect[T any](ctx context.Context, tx pgx.Tx, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {

@@ -1,14 +1,17 @@
 package dlqstore
 
 // statements is every statement of the store as written, with schemaMarker for
-// the schema. Open qualifies them once; a test prepares each one. Lists and counts
-// have the conditions of a Filter appended, see filter.go; what prunes has those of a
-// policy in it, see governed.go.
+// the schema. Open qualifies them once; a test prepares each one. Lists, counts and
+// groups have the conditions of a Filter added, see filter.go; what prunes has those
+// of a policy in it, see governed.go.
 var statements = []string{
 	selectVersion,
 	insertMoveEvent, insertDeadLetter, insertAttempts,
 	selectDeadLetter, selectRuns, selectRequestKeys, selectAttempts, selectReplays, selectEvents,
-	selectList, selectCount,
+	selectList, selectWithPayloads, selectCount,
+	selectTotal, selectTallyOfTypes, selectTallyOfQueues, selectTallyOfReasons, selectTrend, selectOldest,
+	tryCompact, compactDeadLetters, compactEvents, ensureErrorTextIndex,
+	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
 	lockDeadLetter, selectReplay, insertReplay, countReplay, insertReplayEvent,
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
 	settleReplay, insertSettleEvent, supersedeDeadLetters,

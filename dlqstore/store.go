@@ -60,11 +60,13 @@ const maxIdentifier = 63
 // Store is the dead letters of one schema of one database. It is safe for
 // concurrent use.
 type Store struct {
-	pool       *pgxpool.Pool
-	schema     string
-	timeout    time.Duration
-	bounds     string            // the settings that bound a transaction on the server
-	statements map[string]string // as written → with the schema's name
+	pool    *pgxpool.Pool
+	schema  string
+	timeout time.Duration
+	bounds  string // the settings that bound a transaction on the server
+	// readBounds is the same as one statement; ownPlanBounds has ownPlan beside it.
+	readBounds, ownPlanBounds string
+	statements                map[string]string // as written → with the schema's name
 }
 
 // Open connects to the database and checks that its schema is at least of the
@@ -92,13 +94,8 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	if err != nil {
 		return nil, classify(err)
 	}
-	s := &Store{
-		pool:       pool,
-		schema:     set.schema,
-		timeout:    set.timeout,
-		bounds:     boundsOf(set.timeout),
-		statements: make(map[string]string, len(statements)),
-	}
+	s := &Store{pool: pool, schema: set.schema, statements: make(map[string]string, len(statements))}
+	s.bound(set.timeout)
 	for _, statement := range statements {
 		s.statements[statement] = qualify(statement, set.schema)
 	}
@@ -109,10 +106,21 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	return s, nil
 }
 
-// boundsOf is what bounds a transaction on the server.
-func boundsOf(timeout time.Duration) string {
+// bound sets how long an operation may take, for the client and for the server.
+func (s *Store) bound(timeout time.Duration) {
 	ms := timeout.Milliseconds()
-	return fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
+	s.timeout = timeout
+	s.bounds = fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
+	s.readBounds = fmt.Sprintf(`select set_config('statement_timeout', '%d', true)`, ms)
+	s.ownPlanBounds = fmt.Sprintf(
+		`select set_config('statement_timeout', '%d', true), set_config('plan_cache_mode', 'force_custom_plan', true)`, ms)
+}
+
+// within returns the store with a bound in time of at least timeout.
+func (s *Store) within(timeout time.Duration) *Store {
+	c := *s
+	c.bound(max(timeout, s.timeout))
+	return &c
 }
 
 // Close closes the pool. It waits for operations in flight.
@@ -148,6 +156,10 @@ const (
 	beginRead  = `begin isolation level read committed read only`
 	// beginFreeze has one snapshot for all of its statements.
 	beginFreeze = `begin isolation level repeatable read read write`
+	// beginSnapshot lets several statements see one state.
+	beginSnapshot = `begin isolation level repeatable read read only`
+	// ownPlan has Postgres plan for the very values of a statement.
+	ownPlan = `; set local plan_cache_mode = force_custom_plan`
 )
 
 // inTx runs fn in a transaction that the client and the server bound in time.

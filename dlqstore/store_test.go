@@ -146,11 +146,31 @@ func allFilters() map[string]dlqstore.Filter {
 		"dead_before":  {DeadBefore: &instant},
 		"replayed":     {Replayed: &yes},
 		"not replayed": {Replayed: &no},
+
+		"enqueued_after":  {EnqueuedAfter: &instant},
+		"enqueued_before": {EnqueuedBefore: &instant},
+		"min_attempts":    {MinAttempts: ptr(1)},
+		"max_attempts":    {MaxAttempts: ptr(3)},
+		"attempts":        {MinAttempts: ptr(3), MaxAttempts: ptr(3)},
+		"generation":      {Generation: ptr(0)},
+		"superseded":      {Superseded: &yes},
+		"not superseded":  {Superseded: &no},
+		"where":           {Where: []dlqstore.Condition{condition("args[0].to=a@b.c"), condition("args[1][2]=42")}},
 		"all": {
 			Namespace: "default", WorkflowID: "w", JobType: "t", Reason: job.ReasonZombie, TaskQueue: "q", Fingerprint: "f",
 			ErrorText: "x", Tags: map[string]string{"k": "v"}, DeadAfter: &instant, DeadBefore: &instant, Replayed: &yes,
+			EnqueuedAfter: &instant, EnqueuedBefore: &instant, MinAttempts: ptr(1), MaxAttempts: ptr(3), Generation: ptr(0), Superseded: &no,
+			Where: []dlqstore.Condition{condition("args[0].to=a@b.c")},
 		},
 	}
+}
+
+func condition(text string) dlqstore.Condition {
+	c, err := dlqstore.ParseCondition(text)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // TestStatementsPrepare proves that Postgres accepts every statement on the
@@ -271,6 +291,45 @@ func TestTimeout(t *testing.T) {
 	require.ErrorIs(t, err, dlqstore.ErrTimeout)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, hasty.Purge(t.Context(), key, "me"))
+}
+
+// TestReadTimeout proves that a read gives up on a lock that is held, says so, and
+// works once it is free, on the same pool.
+func TestReadTimeout(t *testing.T) {
+	t.Parallel()
+	url := devtest.Postgres(t)
+	store := openAt(t, url)
+	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(300*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(hasty.Close)
+	move(t, store, letter(keyOf("w")))
+	reads := map[string]func() error{
+		"list": func() error {
+			_, _, err := hasty.List(t.Context(), dlqstore.Filter{ErrorText: "no such"}, dlqstore.Page{})
+			return err
+		},
+		"get":   func() error { _, err := hasty.Get(t.Context(), keyOf("w")); return err },
+		"trend": func() error { _, err := hasty.Trend(t.Context(), "default"); return err },
+		"export": func() error {
+			for _, err := range hasty.Export(t.Context(), dlqstore.ExportRequest{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	tx, err := store.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `lock table deadletter.dead_letters in access exclusive mode`)
+	require.NoError(t, err)
+	for name, read := range reads {
+		require.ErrorIs(t, read(), dlqstore.ErrTimeout, name)
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	for name, read := range reads {
+		require.NoError(t, read(), name)
+	}
 }
 
 // TestLostConnection proves that a backend which goes away is an outage to the

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +20,10 @@ type filterFlags struct {
 	jobType, reason, queue, errorText, fingerprint string
 	tags                                           []string
 	deadAfter, deadBefore                          string
-	replayed                                       bool
+	enqueuedAfter, enqueuedBefore                  string
+	minAttempts, maxAttempts, generation           int
+	replayed, superseded                           bool
+	where                                          []string
 
 	set *pflag.FlagSet // to tell an empty value from none
 }
@@ -34,7 +38,15 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	f.set.StringArrayVar(&f.tags, "tag", nil, "tag as key=value; repeat it to ask for several")
 	f.set.StringVar(&f.deadAfter, "dead-after", "", "dead at this time or later: 2026-01-31T10:00:00Z, or how long ago, such as 2h")
 	f.set.StringVar(&f.deadBefore, "dead-before", "", "dead before this time, given like --dead-after")
+	f.set.StringVar(&f.enqueuedAfter, "enqueued-after", "", "enqueued at this time or later, given like --dead-after")
+	f.set.StringVar(&f.enqueuedBefore, "enqueued-before", "", "enqueued before this time, given like --dead-after")
+	f.set.IntVar(&f.minAttempts, "min-attempts", 0, "at least so many attempts")
+	f.set.IntVar(&f.maxAttempts, "max-attempts", 0, "at most so many attempts")
+	f.set.IntVar(&f.generation, "generation", 0, "0: original jobs; 1: their replays; and so on")
 	f.set.BoolVar(&f.replayed, "replayed", false, "true: replayed at least once; false: never")
+	f.set.BoolVar(&f.superseded, "superseded", false, "true: the same job succeeded later, after a reset; false: not so")
+	f.set.StringArrayVar(&f.where, "where", nil, "a value in the arguments, such as 'args[0].customer.id=42'; repeat it to ask for several.\n"+
+		"After args[N] go .name, [\"any name\"] and [N]; the value is JSON, or else a string")
 	cmd.Flags().AddFlagSet(f.set)
 }
 
@@ -85,8 +97,46 @@ func (f *filterFlags) filter(now time.Time) (dlqstore.Filter, error) {
 	if filter.DeadBefore, err = moment("dead-before", f.deadBefore, now); err != nil {
 		return filter, err
 	}
+	if filter.EnqueuedAfter, err = moment("enqueued-after", f.enqueuedAfter, now); err != nil {
+		return filter, err
+	}
+	if filter.EnqueuedBefore, err = moment("enqueued-before", f.enqueuedBefore, now); err != nil {
+		return filter, err
+	}
+	for _, text := range f.where {
+		condition, err := dlqstore.ParseCondition(text)
+		if err != nil {
+			return filter, usagef("--where: %w", err)
+		}
+		filter.Where = append(filter.Where, condition)
+	}
+	if len(filter.Where) > dlqstore.MaxConditions {
+		return filter, usagef("--where: %d conditions are given, and %d is the most", len(filter.Where), dlqstore.MaxConditions)
+	}
+	for name, number := range map[string]struct {
+		given int
+		into  **int
+	}{
+		"min-attempts": {f.minAttempts, &filter.MinAttempts},
+		"max-attempts": {f.maxAttempts, &filter.MaxAttempts},
+		"generation":   {f.generation, &filter.Generation},
+	} {
+		if !f.set.Changed(name) {
+			continue
+		}
+		if number.given < 0 || number.given > math.MaxInt32 {
+			return filter, usagef("--%s: %d is not between 0 and %d", name, number.given, math.MaxInt32)
+		}
+		*number.into = &number.given
+	}
+	if filter.MinAttempts != nil && filter.MaxAttempts != nil && *filter.MinAttempts > *filter.MaxAttempts {
+		return filter, usagef("--min-attempts %d is above --max-attempts %d: nothing has both", *filter.MinAttempts, *filter.MaxAttempts)
+	}
 	if f.set.Changed("replayed") {
 		filter.Replayed = &f.replayed
+	}
+	if f.set.Changed("superseded") {
+		filter.Superseded = &f.superseded
 	}
 	return filter, nil
 }
@@ -129,8 +179,29 @@ func describe(f dlqstore.Filter) string {
 	if f.DeadBefore != nil {
 		add("dead before", timeText(f.DeadBefore))
 	}
+	if f.EnqueuedAfter != nil {
+		add("enqueued since", timeText(f.EnqueuedAfter))
+	}
+	if f.EnqueuedBefore != nil {
+		add("enqueued before", timeText(f.EnqueuedBefore))
+	}
+	if f.MinAttempts != nil {
+		add("at least", strconv.Itoa(*f.MinAttempts)+" attempts")
+	}
+	if f.MaxAttempts != nil {
+		add("at most", strconv.Itoa(*f.MaxAttempts)+" attempts")
+	}
+	if f.Generation != nil {
+		add("generation", strconv.Itoa(*f.Generation))
+	}
 	if f.Replayed != nil {
-		add("replayed", fmt.Sprint(*f.Replayed))
+		add("replayed", strconv.FormatBool(*f.Replayed))
+	}
+	if f.Superseded != nil {
+		add("superseded", strconv.FormatBool(*f.Superseded))
+	}
+	for _, condition := range f.Where {
+		add("where", condition.String())
 	}
 	if len(words) == 0 {
 		return "none: every dead letter of the namespace"

@@ -22,7 +22,8 @@ func (c *cli) listCommand() *cobra.Command {
 		Long:  "List dead letters, the newest first. It needs Postgres only.",
 		Example: "  " + name + " list\n" +
 			"  " + name + " list --reason max_retries_exceeded --type SendEmail --dead-after 24h\n" +
-			"  " + name + " list --tag tenant=acme --replayed=false -o jsonl",
+			"  " + name + " list --tag tenant=acme --replayed=false -o jsonl\n" +
+			"  " + name + " list --where 'args[0].customer.id=42'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := filters.filter(time.Now())
 			if err != nil {
@@ -31,11 +32,7 @@ func (c *cli) listCommand() *cobra.Command {
 			if page.Limit < 1 || page.Limit > maxListLimit {
 				return usagef("--limit: %d is not between 1 and %d", page.Limit, maxListLimit)
 			}
-			config, err := c.config()
-			if err != nil {
-				return err
-			}
-			store, err := config.OpenStore(cmd.Context())
+			store, config, err := c.openStore(cmd.Context())
 			if err != nil {
 				return err
 			}

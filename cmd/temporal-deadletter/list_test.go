@@ -104,29 +104,47 @@ func TestListFilters(t *testing.T) {
 	other := b.move("other", func(dl *dlqstore.DeadLetter) {
 		dl.JobType, dl.TaskQueue, dl.Reason, dl.Fingerprint = "Charge", "cards", job.ReasonTimeout, "f01"
 		dl.ErrorMessage, dl.Tags, dl.DeadAt = "Bank says no", map[string]string{"tenant": "umbrella", "region": "eu"}, time.Now().Add(-time.Hour)
+		attempts, enqueued := 7, time.Now().Add(-3*time.Hour)
+		dl.Attempts, dl.EnqueuedAt, dl.Generation = &attempts, &enqueued, 2
+		dl.PayloadJSON = json.RawMessage(`[{"customer": {"id": 42}, "state": "open"}]`)
 	})
 	_, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: other, Actor: "test"})
 	require.NoError(t, err)
 	b.move("elsewhere", func(dl *dlqstore.DeadLetter) { dl.Namespace = "another" })
 
 	for args, want := range map[string]string{
-		"":                                            "other plain",
-		"--type Charge":                               "other",
-		"--queue cards":                               "other",
-		"--reason timeout":                            "other",
-		"--fingerprint f01":                           "other",
-		"--error-text bank":                           "other",
-		"--tag tenant=umbrella --tag region=eu":       "other",
-		"--tag tenant=umbrella --tag region=us":       "",
-		"--dead-after 2h":                             "other",
-		"--dead-before 2h":                            "plain",
-		"--dead-after 2026-03-01T13:00:00+01:00":      "other plain",
-		"--dead-before 2026-03-01T12:00:00Z":          "",
-		"--replayed":                                  "other",
-		"--replayed=true":                             "other",
-		"--replayed=false":                            "plain",
-		"--type Charge --reason max_retries_exceeded": "",
-		"--namespace another":                         "elsewhere",
+		"":                                       "other plain",
+		"--type Charge":                          "other",
+		"--queue cards":                          "other",
+		"--reason timeout":                       "other",
+		"--fingerprint f01":                      "other",
+		"--error-text bank":                      "other",
+		"--tag tenant=umbrella --tag region=eu":  "other",
+		"--tag tenant=umbrella --tag region=us":  "",
+		"--dead-after 2h":                        "other",
+		"--dead-before 2h":                       "plain",
+		"--dead-after 2026-03-01T13:00:00+01:00": "other plain",
+		"--dead-before 2026-03-01T12:00:00Z":     "",
+		"--replayed":                             "other",
+		"--replayed=true":                        "other",
+		"--replayed=false":                       "plain",
+		"--enqueued-after 4h":                    "other",
+		"--enqueued-before 2h":                   "other",
+		"--enqueued-after 2h":                    "",
+		"--min-attempts 4":                       "other",
+		"--max-attempts 3":                       "plain",
+		"--min-attempts 3 --max-attempts 7":      "other plain",
+		"--generation 2":                         "other",
+		"--generation 0":                         "plain",
+		"--superseded":                           "",
+		"--superseded=false":                     "other plain",
+		"--where args[0].customer.id=42":         "other",
+		"--where args[0].customer.id=42 --where args[0].state=open": "other",
+		"--where args[0].customer.id=42 --where args[0].state=shut": "",
+		"--where args[0].id=9007199254740993":                       "plain",
+		"--where args[0].id=9007199254740992":                       "",
+		"--type Charge --reason max_retries_exceeded":               "",
+		"--namespace another":                                       "elsewhere",
 	} {
 		var page struct {
 			DeadLetters []dlqstore.DeadLetter `json:"dead_letters"`

@@ -17,14 +17,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Environ(), keyboard{os.Stdin}, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), console{os.Stdin}, console{os.Stdout}, os.Stderr))
 }
 
-// keyboard is standard input, which may be a person.
-type keyboard struct{ *os.File }
+// console is standard input or output, at the other end of which a person may be.
+type console struct{ *os.File }
 
-// IsTerminal reports whether a person can answer.
-func (k keyboard) IsTerminal() bool { return term.IsTerminal(int(k.Fd())) }
+// IsTerminal reports whether there is one.
+func (c console) IsTerminal() bool { return term.IsTerminal(int(c.Fd())) }
 
 // Terminal returns the terminal itself, for a program that takes it over.
-func (k keyboard) Terminal() *os.File { return k.File }
+func (c console) Terminal() *os.File { return c.File }

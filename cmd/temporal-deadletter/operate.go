@@ -55,6 +55,16 @@ func open(ctx context.Context, config *connect.Config) (*session, error) {
 	return &session{Operator: verbs, config: config, store: store, client: connected}, nil
 }
 
+// openStore is for the verbs that need Postgres alone. The caller closes the store.
+func (c *cli) openStore(ctx context.Context) (*dlqstore.Store, *connect.Config, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := config.OpenStore(ctx)
+	return store, config, err
+}
+
 func (s *session) close() {
 	s.client.Close()
 	s.store.Close()

@@ -65,6 +65,12 @@ func table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
+// isTerminal reports whether a stream says of itself that a person is at its end.
+func isTerminal(stream any) bool {
+	terminal, ok := stream.(interface{ IsTerminal() bool })
+	return ok && terminal.IsTerminal()
+}
+
 // printable replaces what would act on a terminal instead of being shown: texts
 // of jobs come from anywhere. Line ends and tabs become spaces.
 func printable(text string) string {

@@ -164,10 +164,7 @@ func (c *cli) printPurged(purged int64) error {
 }
 
 // canAsk reports whether a person is there to answer.
-func (c *cli) canAsk() bool {
-	terminal, ok := c.in.(interface{ IsTerminal() bool })
-	return ok && terminal.IsTerminal()
-}
+func (c *cli) canAsk() bool { return isTerminal(c.in) }
 
 // ask reads one line in lower case. A read cannot be interrupted, so Ctrl-C
 // leaves it behind.

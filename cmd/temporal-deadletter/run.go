@@ -43,7 +43,7 @@ type cli struct {
 
 // run executes the command line args in the environment environ (as of
 // os.Environ) and returns the exit code. A reader with a method IsTerminal that
-// says true may be asked questions.
+// says true may be asked questions; such an output may be drawn on.
 func run(ctx context.Context, args, environ []string, in io.Reader, out, errw io.Writer) int {
 	c := &cli{environ: environ, in: in, out: out, errw: errw, output: outputText}
 	root := c.rootCommand()
@@ -95,12 +95,13 @@ func (c *cli) rootCommand() *cobra.Command {
 	var version bool
 	root := &cobra.Command{
 		Use:   name,
-		Short: "List, show, edit, replay and purge the dead letters of Temporal jobs",
-		Long: "List, show, edit, replay and purge the dead letters of Temporal jobs.\n\n" +
+		Short: "Find, understand, edit, replay and purge the dead letters of Temporal jobs",
+		Long: "Find, understand, edit, replay and purge the dead letters of Temporal jobs.\n\n" +
 			"Settings come from flags, else from the environment (TEMPORAL_ADDRESS and the like,\n" +
 			"DEADLETTER_DATABASE_URL, DEADLETTER_SCHEMA, DEADLETTER_TASK_QUEUE, DEADLETTER_UI_URL), else\n" +
 			"from a profile of Temporal's configuration file. Exit codes: 0 done, 1 failed, 2 wrong usage.",
 		Example: "  " + name + " dev                     # see all of it work, on servers of its own\n" +
+			"  " + name + " groups                  # what died, by cause\n" +
 			"  " + name + " list --reason timeout\n" +
 			"  " + name + " replay -w order-4711",
 		SilenceErrors: true,
@@ -146,8 +147,8 @@ func (c *cli) rootCommand() *cobra.Command {
 	flags.VarP(&c.output, "output", "o", "text, json or jsonl")
 
 	root.AddCommand(
-		c.listCommand(), c.showCommand(), c.editCommand(), c.replayCommand(), c.purgeCommand(), c.noteCommand(), c.eventsCommand(), c.statsCommand(),
-		c.planCommand(), c.applyCommand(),
+		c.listCommand(), c.groupsCommand(), c.showCommand(), c.exportCommand(), c.editCommand(), c.replayCommand(), c.purgeCommand(),
+		c.planCommand(), c.applyCommand(), c.noteCommand(), c.eventsCommand(), c.statsCommand(), c.watchCommand(),
 		c.jobsCommand(), c.retentionCommand(), c.pinCommand(), c.unpinCommand(),
 		c.migrateCommand(), c.devCommand(), c.versionCommand(),
 	)
