@@ -282,3 +282,30 @@ func TestLostConnection(t *testing.T) {
 	run(t, store, `drop trigger die on deadletter.attempts`)
 	move(t, store, letter(key))
 }
+
+// TestJSONNames proves that the JSON of a read has the names of the columns and
+// none of the wire's bytes, and that an attempt's survives a round trip.
+func TestJSONNames(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	for table, value := range map[string]any{"dead_letters": dlqstore.DeadLetter{}, "attempts": dlqstore.Attempt{}, "replays": dlqstore.Replay{}, "events": dlqstore.Event{}} {
+		text, err := json.Marshal(value)
+		require.NoError(t, err)
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(text, &fields))
+		var names []string
+		for name := range fields {
+			names = append(names, name)
+		}
+		columns := scalar[[]string](t, store, `select array_agg(column_name::text) from information_schema.columns
+			where table_schema = 'deadletter' and table_name = $1 and data_type <> 'bytea'
+			and ($1 <> 'attempts' or column_name not in ('namespace', 'workflow_id', 'run_id'))`, table)
+		require.ElementsMatch(t, columns, names, table)
+	}
+	text, err := json.Marshal(attempts(2))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"wait_ms":1500`)
+	var back []dlqstore.Attempt
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, attempts(2), back)
+}

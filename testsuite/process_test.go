@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -172,4 +175,20 @@ func afterCall(method string, fn func() error) []grpc.DialOption {
 		}
 		return err
 	})}
+}
+
+// dieAtMove returns the hook of a process that is to be killed at "move N", nil
+// for any other moment.
+func dieAtMove(killAt string, die func() error) dlqstore.Hook {
+	number, ok := strings.CutPrefix(killAt, "move ")
+	if !ok {
+		return nil
+	}
+	var moves atomic.Int32
+	return func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error {
+		if strconv.Itoa(int(moves.Add(1))) == number {
+			return die()
+		}
+		return nil
+	}
 }
