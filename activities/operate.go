@@ -19,7 +19,7 @@ import (
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
 	if in.RequestID == "" {
-		in.RequestID = "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+		in.RequestID = ownRequest(info)
 	}
 	if in.Actor == "" {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
@@ -36,22 +36,21 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 	return out, final(err)
 }
 
+// ownRequest is the request id of an activity, the same in all its attempts.
+func ownRequest(info activity.Info) string {
+	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+}
+
 // Purge removes one dead letter of the activity's own namespace for good. One
-// that is gone already is job.NotFoundErrorType, unless this very activity
-// removed it in an earlier attempt.
+// that is gone already, or never was, is job.NotFoundErrorType, unless this very
+// activity removed it in an earlier attempt.
 func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	info := activity.GetInfo(ctx)
 	if in.Actor == "" {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
 	}
-	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
-	if err == nil {
-		err = a.Store.Purge(ctx, key, in.Actor)
-	}
-	if errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1 {
-		return nil
-	}
-	return final(err)
+	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
+	return final(a.Store.PurgeRequested(ctx, key, ownRequest(info), in.Actor))
 }
 
 // Settle notes how the activity's own workflow, a replayed or reset job, ended

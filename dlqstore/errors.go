@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
 )
 
 // Errors that callers branch on; test with errors.Is.
@@ -30,6 +31,8 @@ var (
 	ErrSchema = errors.New("the database schema does not fit")
 	// ErrUnavailable: Postgres cannot be reached or cannot serve now; try later.
 	ErrUnavailable = errors.New("postgres is unavailable")
+	// ErrClosed: the store was closed, by Close.
+	ErrClosed = errors.New("the store is closed")
 	// ErrTimeout: Postgres did not finish in time, or a lock was not free in time.
 	ErrTimeout = errors.New("postgres did not finish in time")
 )
@@ -103,6 +106,8 @@ func sentinelOf(err error, connecting bool) error {
 	}
 	var network net.Error
 	switch {
+	case errors.Is(err, puddle.ErrClosedPool):
+		return ErrClosed
 	case connecting:
 		return ErrUnavailable
 	case errors.Is(err, context.DeadlineExceeded):

@@ -2,6 +2,7 @@ package dlqstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +14,8 @@ import (
 // statement that removes it. Replays and events stay.
 const (
 	insertPurgeEvents = `
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, detail)
-select 'purge', @actor, gone.namespace, gone.workflow_id, gone.run_id,
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, request_id, detail)
+select 'purge', @actor, gone.namespace, gone.workflow_id, gone.run_id, @request_id::text,
 	jsonb_build_object('reason', gone.reason, 'job_type', gone.job_type, 'dead_at', gone.dead_at)
 from gone`
 
@@ -24,6 +25,15 @@ with gone as (
 	where namespace = @namespace and workflow_id = @workflow_id and run_id = @run_id
 	returning namespace, workflow_id, run_id, reason, job_type, dead_at
 )` + insertPurgeEvents
+
+	// selectPurged finds what a request removed. Its index is the one on the dead
+	// letter's key.
+	selectPurged = `
+select run_id
+from {schema}.events
+where namespace = @namespace and workflow_id = @workflow_id and (@run_id = '' or run_id = @run_id)
+	and verb = 'purge' and request_id = @request_id
+limit 1`
 
 	// purgeVictims, the filter's clause and purgeSelected make one statement. It
 	// locks in one order, so that two of them do not deadlock.
@@ -68,11 +78,15 @@ func (s *Store) Purge(ctx context.Context, key Key, actor string) error {
 
 // PurgeTx is Purge in the caller's transaction.
 func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) error {
+	return s.purgeTx(ctx, tx, key, nil, actor)
+}
+
+func (s *Store) purgeTx(ctx context.Context, tx pgx.Tx, key Key, requestID *string, actor string) error {
 	if !key.holdable() {
 		return notFound(key)
 	}
 	args := key.args()
-	args["actor"] = text.Bounded(actor, maxName)
+	args["actor"], args["request_id"] = text.Bounded(actor, maxName), requestID
 	done, err := tx.Exec(ctx, s.sql(purgeOne), args)
 	switch {
 	case err != nil:
@@ -82,6 +96,52 @@ func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) e
 	default:
 		return nil
 	}
+}
+
+// PurgeRequested is Purge under a request id, so that it may be repeated: the same
+// id for the same dead letter is done once and succeeds ever after, and another
+// one finds nothing there. The key's run id may be empty, with the meaning that it
+// has for Resolve; a repetition never removes another run that has died since.
+func (s *Store) PurgeRequested(ctx context.Context, key Key, requestID, actor string) error {
+	return s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+		return s.PurgeRequestedTx(ctx, tx, key, requestID, actor)
+	})
+}
+
+// PurgeRequestedTx is PurgeRequested in the caller's transaction.
+func (s *Store) PurgeRequestedTx(ctx context.Context, tx pgx.Tx, key Key, requestID, actor string) error {
+	switch {
+	case requestID == "":
+		return fmt.Errorf("purge %s: no request id given", key)
+	case !key.holdable():
+		return notFound(key)
+	}
+	requestID = text.Bounded(requestID, maxName)
+	if done, err := s.purgedBy(ctx, tx, key, requestID); done || err != nil {
+		return err
+	}
+	resolved, err := s.resolveTx(ctx, tx, key)
+	if err == nil {
+		err = s.purgeTx(ctx, tx, resolved, &requestID, actor)
+	}
+	if errors.Is(err, ErrNotFound) {
+		// The same request may have been under way, and be what removed it.
+		if done, lookup := s.purgedBy(ctx, tx, key, requestID); done || lookup != nil {
+			return lookup
+		}
+	}
+	return err
+}
+
+// purgedBy reports whether the request has removed a dead letter of the key.
+func (s *Store) purgedBy(ctx context.Context, tx pgx.Tx, key Key, requestID string) (bool, error) {
+	args := key.args()
+	args["request_id"] = requestID
+	run, err := first(ctx, tx, s, selectPurged, args, pgx.RowTo[string])
+	if err != nil {
+		return false, fmt.Errorf("purge %s: %w", key, err)
+	}
+	return run != nil, nil
 }
 
 // PurgeMatching removes the dead letters that a filter selects, in batches of one
@@ -115,7 +175,7 @@ func (s *Store) purgeMatching(ctx context.Context, request PurgeRequest) (purged
 		return 0, &CapError{Matched: matched, Limit: limit}
 	}
 	where, args := request.Filter.where()
-	args["actor"] = text.Bounded(request.Actor, maxName)
+	args["actor"], args["request_id"] = text.Bounded(request.Actor, maxName), nil
 	text := s.sql(purgeVictims) + where + s.sql(purgeSelected)
 	for purged < matched {
 		args["batch"] = min(purgeBatch, matched-purged)

@@ -12,5 +12,5 @@ var statements = []string{
 	confirmReplay, refuseReplay, uncountReplay, selectPendingReplays,
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
-	purgeOne, purgeVictims, purgeSelected,
+	purgeOne, selectPurged, purgeVictims, purgeSelected,
 }

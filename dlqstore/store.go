@@ -110,7 +110,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	return s, nil
 }
 
-// Close closes the pool. It waits for operations in flight.
+// Close closes the pool. It waits for operations in flight; later ones are ErrClosed.
 func (s *Store) Close() { s.pool.Close() }
 
 // Pool returns the store's pool, for a caller's own statements and transactions.

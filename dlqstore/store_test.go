@@ -283,6 +283,21 @@ func TestLostConnection(t *testing.T) {
 	move(t, store, letter(key))
 }
 
+// TestClosed proves that a store which was closed says so, on a read and on a write,
+// and is not taken for an outage.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	store.Close()
+	_, err := store.Get(t.Context(), keyOf("w"))
+	require.ErrorIs(t, err, dlqstore.ErrClosed)
+	require.ErrorContains(t, err, "get default/w/w-run: the store is closed")
+	_, err = store.Move(t.Context(), letter(keyOf("w")), nil, "worker", nil)
+	require.ErrorIs(t, err, dlqstore.ErrClosed)
+	require.NotErrorIs(t, err, dlqstore.ErrUnavailable)
+	require.ErrorIs(t, store.Purge(t.Context(), keyOf("w"), "me"), dlqstore.ErrClosed)
+}
+
 // TestJSONNames proves that the JSON of a read has the names of the columns and
 // none of the wire's bytes, and that an attempt's survives a round trip.
 func TestJSONNames(t *testing.T) {
