@@ -71,6 +71,10 @@ func TestEveryAttemptIsKept(t *testing.T) {
 		require.Equal(t, "testsuite", attempts[i].WorkerIdentity)
 		inOrder(t, attempts[i].StartedAt, attempts[i].EndedAt)
 		require.Equal(t, i < 4, attempts[i].Wait != nil)
+		if i < 4 {
+			require.GreaterOrEqual(t, *attempts[i].Wait, policy.BaseDelay)
+			require.LessOrEqual(t, *attempts[i].Wait, policy.BaseDelay+time.Second) // the default jitter
+		}
 	}
 	w.atMost(t, 17, run)
 

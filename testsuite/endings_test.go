@@ -90,6 +90,7 @@ func TestEndings(t *testing.T) {
 			job.ReasonRetryLifetimeExpired, &zero, "",
 		},
 	}
+	tooOld := slices.IndexFunc(cases, func(c ending) bool { return c.name == "next wait passes the age" })
 	panicked := slices.IndexFunc(cases, func(c ending) bool { return c.name == "panic" })
 	runs := make([]client.WorkflowRun, len(cases))
 	for i, c := range cases {
@@ -118,6 +119,13 @@ func TestEndings(t *testing.T) {
 	}
 	t.Run("others flow on", func(t *testing.T) {
 		require.NoError(t, w.wait(w.enqueue(deadletter.Job{Type: "Fine"}), nil))
+	})
+	t.Run("too old at once, and it says why", func(t *testing.T) {
+		dl := w.dead(runs[tooOld])
+		require.Less(t, dl.DeadAt.Sub(*dl.EnqueuedAt), 5*time.Minute, "it waited until it was too old")
+		for _, says := range []string{"boom", "(created ", ", due ", ", max_job_age 10m0s ended ", ", the next attempt was planned for "} {
+			require.Contains(t, dl.ErrorMessage, says)
+		}
 	})
 	t.Run("panic keeps its stack", func(t *testing.T) {
 		require.Contains(t, w.dead(runs[panicked]).ErrorStack, "endings_test.go")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,37 +13,48 @@ import (
 	"github.com/deadletter-dev/deadletter"
 )
 
-// TestGracefulShutdown proves that a handler which its worker's stop interrupts is
-// run again, once, without a charge, even on the last attempt of a budget of one.
+// TestGracefulShutdown stops a worker process with SIGTERM in the middle of the only
+// attempt of a job, and proves that the job is not dead, runs again after the
+// restart, once, and is not charged for what was interrupted.
 func TestGracefulShutdown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	var calls atomic.Int32
-	h := handlers{"Slow": func(ctx context.Context, end string) error {
-		if calls.Add(1) == 1 {
-			return hang(ctx)
-		}
-		if end == "fail" {
-			return errors.New("boom")
-		}
-		return nil
-	}}
-	w.startDLQ(nil)
 	for _, end := range []string{"succeed", "fail"} {
-		calls.Store(0)
-		stop := w.startJobs(h)
-		run := w.enqueue(deadletter.Job{Type: "Slow", Policy: quick(1)}, end)
-		require.Eventually(t, func() bool { return calls.Load() == 1 }, patience, 10*time.Millisecond)
-		stop()
-		stop = w.startJobs(h)
-		err := w.wait(run, nil)
-		if end == "succeed" {
-			require.NoError(t, err)
-		} else {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.startDLQ(nil)
+			process := w.startProcess(roleJobs, "never")
+			run := w.enqueue(deadletter.Job{Type: "Stay", Policy: quick(1)}, end)
+			require.Eventually(t, func() bool { // the handler runs, not only its task
+				description, err := w.describe(run.GetID(), "")
+				return err == nil && len(description.GetPendingActivities()) == 1 &&
+					len(description.GetPendingActivities()[0].GetHeartbeatDetails().GetPayloads()) > 0
+			}, patience, 10*time.Millisecond)
+			require.NoError(t, process.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, process.Wait(), "it was not stopped but killed")
+			require.Zero(t, w.count(), "a job that never failed is dead")
+
+			var calls atomic.Int32
+			w.startJobs(handlers{"Stay": func(_ context.Context, end string) error {
+				calls.Add(1)
+				if end == "fail" {
+					return errors.New("boom")
+				}
+				return nil
+			}})
+			err := w.wait(run, nil)
+			require.EqualValues(t, 1, calls.Load())
+			if end == "succeed" {
+				require.NoError(t, err)
+				require.Zero(t, w.count())
+				return
+			}
 			require.ErrorContains(t, err, "max_retries_exceeded after 1 attempts: boom")
-		}
-		require.EqualValues(t, 2, calls.Load())
-		stop()
+			attempts := w.attempts(t, run)
+			require.Len(t, attempts, 1, "the interrupted attempt was charged")
+			require.Equal(t, "boom", attempts[0].ErrorMessage)
+			require.Equal(t, 1, *w.dead(run).Attempts)
+		})
 	}
 }
 
@@ -52,8 +64,7 @@ func TestRollingDeploy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	stop := w.startJobs(handlers{"Old": fail})
-	policy := quick(-1)
-	run := w.enqueue(deadletter.Job{Type: "New", Policy: policy})
+	run := w.enqueue(deadletter.Job{Type: "New", Policy: quick(100)})
 	w.failedOnce(run)
 	w.startJobs(handlers{"Old": fail, "New": func(context.Context) (string, error) { return "ran", nil }})
 	stop()

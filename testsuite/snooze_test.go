@@ -87,8 +87,10 @@ func TestSnooze(t *testing.T) {
 	require.JSONEq(t, `["payload"]`, string(dl.PayloadJSON))
 	started := w.history(w.client.GetWorkflow(t.Context(), often.GetID(), first))[0]
 	require.Equal(t, started.GetEventTime().AsTime().Truncate(time.Microsecond), *dl.EnqueuedAt, "enqueued_at is not the first run's")
-	for _, run := range []string{first, dl.RunID} {
-		require.Less(t, len(w.history(w.client.GetWorkflow(t.Context(), often.GetID(), run))), 1200)
+	for _, id := range []string{first, dl.RunID} {
+		run := w.client.GetWorkflow(t.Context(), often.GetID(), id)
+		require.Less(t, len(w.history(run)), 1200)
+		w.replays("", run)
 	}
 	// The replay starts with a fresh budget and age, not with what the run before carried.
 	replayed := w.replay(w.client.GetWorkflow(t.Context(), dl.WorkflowID, dl.RunID), "")

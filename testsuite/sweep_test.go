@@ -155,6 +155,7 @@ func TestSweepTerminated(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, sweeper.Wait(), &exit)
 	require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+	require.Positive(t, w.count(), "it was killed before it had written anything")
 	require.Less(t, w.count(), int64(len(jobs)), "it was killed too late")
 	require.True(t, w.watermark().IsZero(), "the watermark moved before the sweep was over")
 
@@ -205,10 +206,7 @@ func TestSweepTerminated(t *testing.T) {
 	require.False(t, w.watermark().IsZero())
 
 	mended.Store(true)
-	later := w.queue
-	w.queue = "later"
-	w.startJobs(h)
-	w.queue = later
+	w.startJobsOn("later", h)
 	for i, run := range jobs {
 		var result string
 		require.NoError(t, w.wait(w.replay(run, ""), &result))

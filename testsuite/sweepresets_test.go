@@ -2,6 +2,7 @@ package testsuite_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -21,10 +23,15 @@ import (
 // resetToStart starts the run anew from its first workflow task, as the Temporal UI does.
 func (w *world) resetToStart(run client.WorkflowRun) client.WorkflowRun {
 	w.t.Helper()
+	events := w.history(run)
+	first := slices.IndexFunc(events, func(e *historypb.HistoryEvent) bool {
+		return e.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+	})
+	require.GreaterOrEqual(w.t, first, 0)
 	out, err := w.client.ResetWorkflowExecution(w.t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace:         w.namespace,
 		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-		Reason:            "a person", WorkflowTaskFinishEventId: 4, RequestId: uuid.NewString(),
+		Reason:            "a person", WorkflowTaskFinishEventId: events[first].GetEventId(), RequestId: uuid.NewString(),
 	})
 	require.NoError(w.t, err)
 	return w.client.GetWorkflow(w.t.Context(), run.GetID(), out.GetRunId())
