@@ -23,37 +23,52 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
-// TestSweptThenDeleted proves that a dead letter which the sweep wrote replays
-// when Temporal has forgotten the job, and that a job deleted before any sweep
-// leaves nothing and troubles nobody.
+// TestSweptThenDeleted proves that a dead letter which its job or the sweep wrote
+// replays when Temporal has forgotten the job, and that a job deleted before any
+// sweep leaves nothing and troubles nobody.
 func TestSweptThenDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.startJobs(handlers{"Echo": func(_ context.Context, text string) (string, error) { return text, nil }})
+	var mended atomic.Bool
+	w.startJobs(handlers{"Echo": func(_ context.Context, text string) (string, error) {
+		if !mended.Load() {
+			return "", errors.New("boom")
+		}
+		return text, nil
+	}})
 	w.startDLQ(nil)
-	remove := func(run client.WorkflowRun) {
-		_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
-			Namespace: w.namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-		})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			_, err := w.describe(run.GetID(), run.GetRunID())
-			var gone *serviceerror.NotFound
-			return errors.As(err, &gone)
-		}, patience, 50*time.Millisecond)
+	remove := func(runs ...client.WorkflowRun) {
+		for _, run := range runs {
+			_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+				Namespace: w.namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
+			})
+			require.NoError(t, err)
+		}
+		for _, run := range runs { // it takes the server up to half a minute
+			require.Eventually(t, func() bool {
+				_, err := w.describe(run.GetID(), run.GetRunID())
+				var gone *serviceerror.NotFound
+				return errors.As(err, &gone)
+			}, patience, 50*time.Millisecond)
+		}
 	}
+	proper := w.enqueue(deadletter.Job{Type: "Echo", Policy: quick(1)}, "kept")
+	require.ErrorContains(t, w.wait(proper, nil), "max_retries_exceeded")
+	mended.Store(true)
 	swept := w.enqueue(deadletter.Job{Type: "Echo", StartDelay: time.Hour}, "kept")
 	unseen := w.enqueue(deadletter.Job{Type: "Echo", StartDelay: time.Hour}, "lost")
 	w.terminate(swept, "")
 	w.terminate(unseen, "")
-	remove(unseen)
+	remove(proper, unseen)
 	w.visible(1)
 	require.Equal(t, 1, w.sweep().Moved)
 	require.Equal(t, "terminated by testsuite: terminated by user via frontend", w.dead(swept).ErrorMessage)
 	remove(swept)
-	var result string
-	require.NoError(t, w.wait(w.replay(swept, ""), &result))
-	require.Equal(t, "kept", result)
+	for _, dead := range []client.WorkflowRun{proper, swept} {
+		var result string
+		require.NoError(t, w.wait(w.replay(dead, ""), &result))
+		require.Equal(t, "kept", result)
+	}
 	w.noRow(unseen)
 }
 
