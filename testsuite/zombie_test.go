@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -90,6 +91,43 @@ func TestZombies(t *testing.T) {
 		require.Zero(t, fourth.Load())
 		require.Len(t, w.attempts(t, run), 3)
 	})
+}
+
+// TestSilentHandler proves that a handler which never heartbeats by itself outlives
+// its heartbeat timeout, and that a cancellation reaches it before that.
+func TestSilentHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	policy := deadletter.Policy{MaxAttempts: 1, HeartbeatTimeout: 4 * time.Second}
+	var calls atomic.Int32
+	interrupted := make(chan struct{})
+	w.startJobs(handlers{
+		"Long": func(ctx context.Context) error {
+			calls.Add(1)
+			select {
+			case <-time.After(3 * policy.HeartbeatTimeout): // its work
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		"Hang": func(ctx context.Context) error {
+			defer close(interrupted)
+			return hang(ctx)
+		},
+	})
+	w.startDLQ(nil)
+	long := w.enqueue(deadletter.Job{Type: "Long", Policy: policy})
+	cancelled := w.cancelled(deadletter.Job{Type: "Hang", Policy: policy}, w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED))
+	require.Error(t, w.wait(cancelled, nil))
+	require.Equal(t, job.ReasonCancelled, w.dead(cancelled).Reason)
+	select {
+	case <-interrupted:
+	default:
+		t.Error("the job ended before its handler knew")
+	}
+	require.NoError(t, w.wait(long, nil))
+	require.EqualValues(t, 1, calls.Load())
 }
 
 // TestLateReport proves that a worker which was taken for dead and reports after
