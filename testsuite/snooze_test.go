@@ -51,6 +51,7 @@ func TestSnooze(t *testing.T) {
 			return errors.New("boom")
 		},
 		"Forever": func(context.Context) error { return deadletter.Snooze(time.Second, "for ever") },
+		"Long":    func(context.Context) error { return deadletter.Snooze(10*time.Hour, "until tomorrow") },
 		"Between": func(ctx context.Context) error { // fails, snoozes, fails
 			if count(ctx) == 2 {
 				return deadletter.Snooze(0, "in between")
@@ -63,6 +64,7 @@ func TestSnooze(t *testing.T) {
 	bad := w.enqueue(deadletter.Job{Type: "Twice", Policy: quick(2)}, "fail")
 	often := w.enqueue(deadletter.Job{Type: "Often", Policy: quick(1), Tags: map[string]string{"k": "v"}}, "payload")
 	between := w.enqueue(deadletter.Job{Type: "Between", Policy: quick(2)})
+	long := w.enqueue(deadletter.Job{Type: "Long", Policy: deadletter.Policy{MaxJobAge: 10 * time.Minute}})
 	forever := w.enqueue(deadletter.Job{Type: "Forever", Policy: deadletter.Policy{MaxJobAge: 5 * time.Second}})
 
 	require.NoError(t, w.wait(good, nil))
@@ -70,6 +72,10 @@ func TestSnooze(t *testing.T) {
 	require.ErrorContains(t, w.wait(between, nil), "max_retries_exceeded after 2 attempts: boom")
 	require.Len(t, w.attempts(t, between), 2)
 	require.ErrorContains(t, w.wait(forever, nil), "retry_lifetime_expired after 0 attempts: snoozed: for ever")
+
+	// Dead at once: its next execution would be past the age.
+	require.ErrorContains(t, w.wait(long, nil), "retry_lifetime_expired after 0 attempts: snoozed: until tomorrow")
+	require.Contains(t, w.dead(long).ErrorMessage, "the next attempt was planned for ")
 
 	first := often.GetRunID()
 	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(many)*300*time.Millisecond)
