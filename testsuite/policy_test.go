@@ -28,7 +28,7 @@ func TestWaits(t *testing.T) {
 	policy := deadletter.Policy{MaxAttempts: 4, BaseDelay: 2 * time.Second, BackoffMultiplier: 2, MaxDelay: 5 * time.Second, JitterMaxDelay: 500 * time.Millisecond}
 	run := w.enqueue(deadletter.Job{Type: "Fail", Policy: policy})
 	byDefault := w.enqueue(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 2}})
-	const machine = 3 * time.Second // its timers and polls, when it is busy
+	const machine = 5 * time.Second // its timers and polls, when it is busy
 	type band struct{ least, most time.Duration }
 	inBand := func(attempts []dlqstore.Attempt, bands ...band) {
 		require.Len(t, attempts, len(bands)+1)
