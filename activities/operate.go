@@ -19,7 +19,7 @@ import (
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
 	if in.RequestID == "" {
-		in.RequestID = ownRequest(info)
+		in.RequestID = ownRequestID(info)
 	}
 	if in.Actor == "" {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
@@ -36,11 +36,6 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 	return out, final(err)
 }
 
-// ownRequest is the request id of an activity, the same in all its attempts.
-func ownRequest(info activity.Info) string {
-	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
-}
-
 // Purge removes one dead letter of the activity's own namespace for good. One
 // that is gone already, or never was, is job.NotFoundErrorType, unless this very
 // activity removed it in an earlier attempt.
@@ -50,7 +45,7 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
 	}
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
-	return final(a.Store.PurgeRequested(ctx, key, ownRequest(info), in.Actor))
+	return final(a.Store.PurgeRequested(ctx, key, ownRequestID(info), in.Actor))
 }
 
 // Settle notes how the activity's own workflow, a replayed or reset job, ended
@@ -64,6 +59,11 @@ func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 		Replayed:   in.Replayed,
 		Actor:      runtimeActor,
 	})
+}
+
+// ownRequestID makes the retries of one activity one request.
+func ownRequestID(info activity.Info) string {
+	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
 }
 
 // final turns the errors that no retry can mend into non-retryable application
