@@ -251,7 +251,7 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	url := devtest.Postgres(t)
 	store := openAt(t, url)
-	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(300*time.Millisecond))
+	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(2*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(hasty.Close)
 	key := keyOf("locked")
