@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/lineage"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -78,7 +79,7 @@ func toldMove(t *trail) (in job.MoveInput, ok bool) {
 // did not tell it.
 func inferMove(t *trail) (in job.MoveInput, known bool) {
 	start := t.start.GetWorkflowExecutionStartedEventAttributes()
-	in.Lineage = lineageOf(start)
+	in.Lineage = lineage.FromMemo(start.GetMemo())
 	if options, readable := optionsOf(start); options != nil {
 		in.JobType, in.TaskQueue, in.Policy, in.Tags, in.OptionsReadable = options.Type, options.TaskQueue, options.Policy, options.Tags, readable
 		if in.TaskQueue == "" {
@@ -124,14 +125,6 @@ func optionsOf(start *historypb.WorkflowExecutionStartedEventAttributes) (option
 	err := options.UnmarshalJSON(input[0].GetData())
 	options.Policy = options.Policy.WithDefaults()
 	return options, err == nil
-}
-
-func lineageOf(start *historypb.WorkflowExecutionStartedEventAttributes) (lineage job.Lineage) {
-	payload := start.GetMemo().GetFields()[job.LineageMemoKey]
-	if payload == nil || converter.GetDefaultDataConverter().FromPayload(payload, &lineage) != nil {
-		return job.Lineage{}
-	}
-	return lineage
 }
 
 // ended is an attempt that was over when its workflow was closed.

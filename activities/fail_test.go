@@ -61,3 +61,19 @@ func TestJitter(t *testing.T) {
 	a.info.Attempt = 10_000
 	require.Equal(t, time.Hour, a.wait(verdict{}), "at the cap exactly the cap")
 }
+
+// TestGaps proves that an attempt which left no record, because its worker was lost,
+// has one by the next that fails, and that the log does not grow with their number.
+func TestGaps(t *testing.T) {
+	t.Parallel()
+	a := attempt{info: activity.Info{Attempt: 4}, plan: job.Plan{Charged: 2}}
+	a.heart.log = []job.AttemptRecord{{Attempt: 3, Message: "boom"}}
+	require.Equal(t, []job.AttemptRecord{
+		{Attempt: 3, Message: "boom"}, {Attempt: 4, Message: notRecorded}, {Attempt: 5, Message: notRecorded},
+	}, a.withGaps())
+	a.heart.log = nil
+	a.info.Attempt = 1000
+	log := a.withGaps()
+	require.LessOrEqual(t, len(log), 50)
+	require.Equal(t, 1001, log[len(log)-1].Attempt)
+}

@@ -41,27 +41,15 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 }
 
 // Purge removes one dead letter of the activity's own namespace for good. One
-// that is gone already is job.NotFoundErrorType, unless this very activity
-// removed it in an earlier attempt.
+// that is gone already, or never was, is job.NotFoundErrorType, unless this very
+// activity removed it in an earlier attempt.
 func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	info := activity.GetInfo(ctx)
 	if in.Actor == "" {
 		in.Actor = "workflow " + info.WorkflowExecution.ID
 	}
-	key, err := a.Store.Resolve(ctx, info.Namespace, in.WorkflowID, in.RunID)
-	switch {
-	case errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1:
-		return nil
-	case err != nil:
-		a.Store.NoteRefusal(ctx, dlqstore.Asked{
-			Verb: dlqstore.VerbPurge, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor,
-		}, err)
-		return final(err)
-	}
-	if err = a.Store.Purge(ctx, key, in.Actor); errors.Is(err, dlqstore.ErrNotFound) && info.Attempt > 1 {
-		return nil
-	}
-	return final(err)
+	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
+	return final(a.Store.PurgeRequested(ctx, key, ownRequestID(info), in.Actor))
 }
 
 // Edit makes a new revision of one dead letter of the activity's own namespace, and

@@ -232,7 +232,8 @@ func (a away) Unwrap() error { return a.error }
 // says of other services is its job's affair alone.
 func hopeless(err error) bool {
 	var server away
-	return errors.As(err, &server) || errors.Is(err, dlqstore.ErrUnavailable) || errors.Is(err, dlqstore.ErrSchema)
+	return errors.As(err, &server) || errors.Is(err, dlqstore.ErrUnavailable) ||
+		errors.Is(err, dlqstore.ErrSchema) || errors.Is(err, dlqstore.ErrClosed)
 }
 
 func (s *sweep) note(execution *workflowpb.WorkflowExecutionInfo, moved bool, err error) {

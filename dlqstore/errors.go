@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
 )
 
 // Errors that callers branch on; test with errors.Is.
@@ -29,12 +30,17 @@ var (
 	ErrConflict = errors.New("revision conflict")
 	// ErrRefused: the request cannot be done, now or later, see RefusedError.
 	ErrRefused = errors.New("refused")
+	// ErrBusy: a replay of the dead letter is counted and not started yet; try again
+	// in some seconds.
+	ErrBusy = errors.New("a replay of it is being started")
 	// ErrBadCursor: the cursor is not one that List returned for this order.
 	ErrBadCursor = errors.New("not a cursor of this list")
 	// ErrSchema: the schema is missing, or not of a version that this build can use.
 	ErrSchema = errors.New("the database schema does not fit")
 	// ErrUnavailable: Postgres cannot be reached or cannot serve now; try later.
 	ErrUnavailable = errors.New("postgres is unavailable")
+	// ErrClosed: the store was closed, by Close.
+	ErrClosed = errors.New("the store is closed")
 	// ErrTimeout: Postgres did not finish in time, or a lock was not free in time.
 	ErrTimeout = errors.New("postgres did not finish in time")
 )
@@ -174,6 +180,8 @@ func sentinelOf(err error, connecting bool) error {
 	}
 	var network net.Error
 	switch {
+	case errors.Is(err, puddle.ErrClosedPool):
+		return ErrClosed
 	case connecting:
 		return ErrUnavailable
 	case errors.Is(err, context.DeadlineExceeded):

@@ -30,7 +30,7 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 
 // partial are statements that are none without another.
 var partial = []string{
-	purgeVictims, purgeSelected, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
+	startingReplay, lockVictims, lockVictimsEnd, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
 	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
 }
 
@@ -53,7 +53,7 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 		}
 		queries["count "+name] = s.sql(selectCount) + where
 		queries["freeze "+name] = s.sql(freezeChosen) + where + s.sql(freezeMembers)
-		queries["purge "+name] = s.sql(purgeVictims) + where + s.sql(purgeSelected)
+		queries["purge "+name] = s.sql(lockVictims) + where + s.sql(lockVictimsEnd)
 		for _, oldest := range []bool{false, true} {
 			cursor, err := cursorAt(&DeadLetter{Key: Key{"n", "w", "r"}}, oldest)
 			if err != nil {

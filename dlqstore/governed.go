@@ -16,11 +16,7 @@ const (
 		select from {schema}.plan_items i join {schema}.plans p on p.id = i.plan_id
 		where i.namespace = d.namespace and i.workflow_id = d.workflow_id and i.run_id = d.run_id and i.state = 'pending'
 			and (p.state in ('applying', 'paused') or p.state = 'planned' and p.expires_at > now())
-	) or exists (
-		select from {schema}.replays r
-		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id
-			and r.new_run_id is null and r.outcome is null
-	))`
+	) or ` + startingReplay + `)`
 
 	whereTooOld = `d.dead_at < now() - @keep_for_ms::bigint * interval '1 millisecond'`
 

@@ -116,8 +116,8 @@ func TestFilters(t *testing.T) {
 	unknown.EnqueuedAt, unknown.Attempts, unknown.PayloadJSON = nil, nil, nil
 	move(t, store, mine)
 	move(t, store, other)
-	run(t, store, `update deadletter.dead_letters set superseded_at = now() where workflow_id = 'theirs'`)
 	begin(t, store, other.Key, "r")
+	run(t, store, `update deadletter.dead_letters set superseded_at = now() where workflow_id = 'theirs'`)
 
 	both := []dlqstore.Key{other.Key, mine.Key}
 	for name, test := range map[string]struct {

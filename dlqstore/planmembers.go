@@ -3,6 +3,7 @@ package dlqstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,18 +51,6 @@ from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
 join {schema}.dead_letters d on d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
 order by d.dead_at, d.namespace, d.workflow_id, d.run_id
 for update of d`
-
-	purgeMembers = `
-with gone as (
-	delete from {schema}.dead_letters d
-	using unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
-	where d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
-	returning d.namespace, d.workflow_id, d.run_id, d.reason, d.job_type, d.dead_at
-)
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
-select 'purge', @actor, gone.namespace, gone.workflow_id, gone.run_id, @id,
-	jsonb_build_object('reason', gone.reason, 'job_type', gone.job_type, 'dead_at', gone.dead_at)
-from gone`
 )
 
 // Member is one pending member of a plan.
@@ -188,18 +177,25 @@ func (s *Store) purgeMembers(ctx context.Context, tx pgx.Tx, plan *Plan, members
 	if err != nil {
 		return err
 	}
-	var fit []Member
+	var keys []Key
+	for _, m := range members {
+		if m.unfit(plan, found[m.Key]) == "" {
+			keys = append(keys, m.Key)
+		}
+	}
+	gone, err := s.purgeLocked(ctx, tx, keys, purgeEvent{actor: plan.AppliedBy, planID: &plan.ID})
+	if err != nil {
+		return err
+	}
 	ends := make([]MemberEnd, len(members))
 	for i, m := range members {
-		ends[i] = MemberEnd{Position: m.Position, State: ItemDone}
-		if why := m.unfit(plan, found[m.Key]); why != "" {
-			ends[i].State, ends[i].Error = ItemSkipped, why
-			continue
+		ends[i] = MemberEnd{Position: m.Position, State: ItemSkipped, Error: m.unfit(plan, found[m.Key])}
+		switch {
+		case slices.Contains(gone, m.Key):
+			ends[i].State = ItemDone
+		case ends[i].Error == "":
+			ends[i].Error = ErrBusy.Error()
 		}
-		fit = append(fit, m)
-	}
-	if _, err := tx.Exec(ctx, s.sql(purgeMembers), memberArgs(plan, fit)); err != nil {
-		return classify(err)
 	}
 	return s.endMembers(ctx, tx, plan, ends)
 }

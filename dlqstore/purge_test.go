@@ -61,6 +61,42 @@ func TestPurgeTx(t *testing.T) {
 	requireRows(t, store, 1, 1, 2)
 }
 
+// TestPurgeRequested proves that a request removes one dead letter and may be
+// repeated, by eight at once and after another run died; and that another request,
+// or one that never removed anything, is told that there is none.
+func TestPurgeRequested(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	either := dlqstore.Key{Namespace: "default", WorkflowID: "w"}
+	first, second := either, either
+	first.RunID, second.RunID = "first", "second"
+	for range 2 { // the second time as a retry of the first
+		require.ErrorIs(t, store.PurgeRequested(t.Context(), either, "never", "oncall"), dlqstore.ErrNotFound)
+	}
+	move(t, store, letter(first))
+	for _, err := range concurrently(8, func(int) error { return store.PurgeRequested(t.Context(), either, "r", "oncall") }) {
+		require.NoError(t, err)
+	}
+	requireRows(t, store, 0, 2, 0)
+	events, err := store.Events(t.Context(), first)
+	require.NoError(t, err)
+	require.Equal(t, "r", *events[1].RequestID)
+	require.Equal(t, "oncall", events[1].Actor)
+	require.ErrorIs(t, store.PurgeRequested(t.Context(), either, "other", "oncall"), dlqstore.ErrNotFound)
+	require.ErrorIs(t, store.PurgeRequested(t.Context(), second, "r", "oncall"), dlqstore.ErrNotFound)
+
+	move(t, store, letter(second))
+	require.NoError(t, store.PurgeRequested(t.Context(), either, "r", "oncall"))
+	_, err = store.Get(t.Context(), second)
+	require.NoError(t, err, "a repetition removed another run")
+
+	require.ErrorContains(t, store.PurgeRequested(t.Context(), second, "", "oncall"), "no request id")
+	third := either
+	third.RunID = "third"
+	move(t, store, letter(third))
+	require.ErrorIs(t, store.PurgeRequested(t.Context(), either, "new", "oncall"), dlqstore.ErrAmbiguous)
+}
+
 // TestPurgeMatching proves that a purge by filter removes what matches and nothing
 // else, writes an event for each, refuses an empty filter, and does nothing at all
 // when more match than its limit.

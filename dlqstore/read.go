@@ -69,19 +69,26 @@ func (s *Store) Get(ctx context.Context, key Key) (*DeadLetter, error) {
 // Resolve returns the key of a dead letter. An empty runID means the only run of
 // the workflow id that is a dead letter; if there are several, the error is an
 // *AmbiguousError. If there is none it is ErrNotFound.
-func (s *Store) Resolve(ctx context.Context, namespace, workflowID, runID string) (Key, error) {
-	key := Key{Namespace: namespace, WorkflowID: workflowID, RunID: runID}
+func (s *Store) Resolve(ctx context.Context, namespace, workflowID, runID string) (key Key, err error) {
+	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+		key, err = s.resolveTx(ctx, tx, Key{Namespace: namespace, WorkflowID: workflowID, RunID: runID})
+		return err
+	})
+	return key, err
+}
+
+func (s *Store) resolveTx(ctx context.Context, tx pgx.Tx, key Key) (Key, error) {
 	if !key.holdable() {
 		return Key{}, notFound(key)
 	}
-	runs, err := query(ctx, s, selectRuns, key.args(), pgx.RowTo[string])
+	runs, err := collect(ctx, tx, s.sql(selectRuns), key.args(), pgx.RowTo[string])
 	switch {
 	case err != nil:
 		return Key{}, fmt.Errorf("resolve %s: %w", key, err)
 	case len(runs) == 0:
 		return Key{}, notFound(key)
 	case len(runs) > 1:
-		return Key{}, &AmbiguousError{Namespace: namespace, WorkflowID: workflowID, RunIDs: runs[:min(len(runs), maxRunsListed)]}
+		return Key{}, &AmbiguousError{Namespace: key.Namespace, WorkflowID: key.WorkflowID, RunIDs: runs[:min(len(runs), maxRunsListed)]}
 	}
 	key.RunID = runs[0]
 	return key, nil

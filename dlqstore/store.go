@@ -123,7 +123,7 @@ func (s *Store) within(timeout time.Duration) *Store {
 	return &c
 }
 
-// Close closes the pool. It waits for operations in flight.
+// Close closes the pool. It waits for operations in flight; later ones are ErrClosed.
 func (s *Store) Close() { s.pool.Close() }
 
 // Pool returns the store's pool, for a caller's own statements and transactions.

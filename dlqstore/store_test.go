@@ -276,7 +276,7 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	url := devtest.Postgres(t)
 	store := openAt(t, url)
-	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(300*time.Millisecond))
+	hasty, err := dlqstore.Open(t.Context(), url, dlqstore.WithTimeout(2*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(hasty.Close)
 	key := keyOf("locked")
@@ -345,4 +345,46 @@ func TestLostConnection(t *testing.T) {
 	require.False(t, moved)
 	run(t, store, `drop trigger die on deadletter.attempts`)
 	move(t, store, letter(key))
+}
+
+// TestClosed proves that a store which was closed says so, on a read and on a write,
+// and is not taken for an outage.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	store.Close()
+	_, err := store.Get(t.Context(), keyOf("w"))
+	require.ErrorIs(t, err, dlqstore.ErrClosed)
+	require.ErrorContains(t, err, "get default/w/w-run: the store is closed")
+	_, err = store.Move(t.Context(), letter(keyOf("w")), nil, "worker", nil)
+	require.ErrorIs(t, err, dlqstore.ErrClosed)
+	require.NotErrorIs(t, err, dlqstore.ErrUnavailable)
+	require.ErrorIs(t, store.Purge(t.Context(), keyOf("w"), "me"), dlqstore.ErrClosed)
+}
+
+// TestJSONNames proves that the JSON of a read has the names of the columns and
+// none of the wire's bytes, and that an attempt's survives a round trip.
+func TestJSONNames(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	for table, value := range map[string]any{"dead_letters": dlqstore.DeadLetter{}, "attempts": dlqstore.Attempt{}, "replays": dlqstore.Replay{}, "events": dlqstore.Event{}} {
+		text, err := json.Marshal(value)
+		require.NoError(t, err)
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(text, &fields))
+		var names []string
+		for name := range fields {
+			names = append(names, name)
+		}
+		columns := scalar[[]string](t, store, `select array_agg(column_name::text) from information_schema.columns
+			where table_schema = 'deadletter' and table_name = $1 and data_type <> 'bytea'
+			and ($1 <> 'attempts' or column_name not in ('namespace', 'workflow_id', 'run_id'))`, table)
+		require.ElementsMatch(t, columns, names, table)
+	}
+	text, err := json.Marshal(attempts(2))
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"wait_ms":1500`)
+	var back []dlqstore.Attempt
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, attempts(2), back)
 }

@@ -90,6 +90,7 @@ func TestEndings(t *testing.T) {
 			job.ReasonRetryLifetimeExpired, &zero, "",
 		},
 	}
+	tooOld := slices.IndexFunc(cases, func(c ending) bool { return c.name == "next wait passes the age" })
 	panicked := slices.IndexFunc(cases, func(c ending) bool { return c.name == "panic" })
 	runs := make([]client.WorkflowRun, len(cases))
 	for i, c := range cases {
@@ -118,6 +119,13 @@ func TestEndings(t *testing.T) {
 	}
 	t.Run("others flow on", func(t *testing.T) {
 		require.NoError(t, w.wait(w.enqueue(deadletter.Job{Type: "Fine"}), nil))
+	})
+	t.Run("too old at once, and it says why", func(t *testing.T) {
+		dl := w.dead(runs[tooOld])
+		require.Less(t, dl.DeadAt.Sub(*dl.EnqueuedAt), 5*time.Minute, "it waited until it was too old")
+		for _, says := range []string{"boom", "(created ", ", due ", ", max_job_age 10m0s ended ", ", the next attempt was planned for "} {
+			require.Contains(t, dl.ErrorMessage, says)
+		}
 	})
 	t.Run("panic keeps its stack", func(t *testing.T) {
 		require.Contains(t, w.dead(runs[panicked]).ErrorStack, "endings_test.go")
@@ -309,42 +317,4 @@ func TestRefusedJobs(t *testing.T) {
 	}
 	require.Zero(t, calls.Load())
 	require.NoError(t, w.wait(w.enqueue(deadletter.Job{Type: "Count"}), nil))
-}
-
-// TestEnqueueRefuses proves that Enqueue names every fault in one error and starts
-// nothing, and that arguments above the server's limit are a clear error.
-func TestEnqueueRefuses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	_, err := deadletter.Enqueue(t.Context(), w.client, deadletter.Job{
-		StartDelay: -time.Second, Policy: deadletter.Policy{BackoffMultiplier: 0.5, MaxAttempts: 1 << 40},
-	}, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-	require.ErrorIs(t, err, deadletter.ErrInvalidJob)
-	for _, fault := range []string{"type: missing", "task_queue: missing", "start_delay", "backoff_multiplier", "max_attempts", "9 arguments"} {
-		require.ErrorContains(t, err, fault)
-	}
-	_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "too-large", Type: "Any", TaskQueue: w.queue}, make([]byte, 2<<20))
-	require.ErrorIs(t, err, deadletter.ErrInvalidJob)
-	require.ErrorContains(t, err, "size")
-	_, err = w.describe("too-large", "")
-	require.Error(t, err, "it was started all the same")
-}
-
-// TestDuplicateID proves that a running duplicate of a job id is the running job.
-func TestDuplicateID(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	release := make(chan struct{})
-	w.startJobs(handlers{"Wait": func(context.Context) (string, error) { <-release; return "once", nil }})
-	first := w.enqueue(deadletter.Job{ID: "invoice-17", Type: "Wait"})
-	second := w.enqueue(deadletter.Job{ID: "invoice-17", Type: "Wait"})
-	require.Equal(t, first.GetRunID(), second.GetRunID())
-	close(release)
-	var result string
-	require.NoError(t, w.wait(second, &result))
-	require.Equal(t, "once", result)
-	fresh := w.enqueue(deadletter.Job{Type: "Wait"})
-	require.Len(t, fresh.GetID(), 36)
-	require.Equal(t, byte('7'), fresh.GetID()[14], "the default id is not a UUIDv7: %s", fresh.GetID())
-	require.NoError(t, w.wait(fresh, nil))
 }

@@ -95,10 +95,12 @@ func TestEveryEnding(t *testing.T) {
 		}
 		return names
 	}
+	var left []string
 	require.Eventually(t, func() bool { // visibility lags
 		w.sweep()
-		return len(missing()) == 0
-	}, patience, 200*time.Millisecond, "%v", missing)
+		left = missing()
+		return len(left) == 0
+	}, patience, 200*time.Millisecond, "%v", &left)
 	w.sweep()
 
 	rows := 0

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,7 +42,7 @@ func TestRecordedHistories(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(histories, "*.json"))
 	require.NoError(t, err)
-	good, bad := 0, 0
+	bad := 0
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			err := newReplayer(t).ReplayWorkflowHistoryFromJSONFile(quiet(), file)
@@ -49,11 +51,12 @@ func TestRecordedHistories(t *testing.T) {
 				require.Error(t, err)
 				return
 			}
-			good++
 			require.NoError(t, err)
 		})
 	}
-	require.GreaterOrEqual(t, good, len(scenarios), "a path has no recorded history")
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(scenarios)), []string{"operator", "continued", "carried-on"}) {
+		require.FileExists(t, filepath.Join(histories, name+".json"), "a path has no recorded history")
+	}
 	require.Positive(t, bad, "nothing proves that the replayer can fail")
 }
 
@@ -142,7 +145,10 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 	"throttled": func(w *world) client.WorkflowRun {
 		return w.enqueue(deadletter.Job{Type: "Throttled", Policy: quick(2)})
 	},
-	"snoozed": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Snooze", Policy: quick(1)}) },
+	// As the interceptor of any language would say it.
+	"circuit-open":    func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Broken", Policy: quick(1)}) },
+	"worker-shutdown": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Stopped", Policy: quick(1)}) },
+	"snoozed":         func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Snooze", Policy: quick(1)}) },
 	"cancelled-snoozing": func(w *world) client.WorkflowRun {
 		return w.cancelled(deadletter.Job{Type: "SnoozeLong"}, w.snoozing)
 	},
@@ -225,7 +231,15 @@ func (w *world) cancelled(j deadletter.Job, reached func(client.WorkflowRun)) cl
 func TestFreshHistories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var second, later, snoozes, hurried atomic.Int32
+	var second, later, snoozes, hurried, broken, stopped atomic.Int32
+	once := func(calls *atomic.Int32, errorType string) func(context.Context) error {
+		return func(context.Context) error {
+			if calls.Add(1) == 1 {
+				return temporal.NewNonRetryableApplicationError("not now", errorType, nil)
+			}
+			return nil
+		}
+	}
 	w.startJobs(handlers{
 		"Fine": func(context.Context) (string, error) { return "fine", nil }, "Fail": fail, "Hang": hang,
 		"Fatal": func(context.Context) error { return deadletter.Fatal(errors.New("no")) },
@@ -249,6 +263,8 @@ func TestFreshHistories(t *testing.T) {
 			}
 			return nil
 		},
+		"Broken":  once(&broken, job.CircuitOpenErrorType),
+		"Stopped": once(&stopped, job.WorkerShutdownErrorType),
 		"Snooze": func(context.Context) error {
 			if snoozes.Add(1) <= 2 {
 				return deadletter.Snooze(time.Second, "not yet")
@@ -265,6 +281,7 @@ func TestFreshHistories(t *testing.T) {
 		_ = w.wait(run, nil)
 		w.replays(name, run)
 	}
+	w.continuation()
 	// The operator workflow, in the middle of its life.
 	w.waitOperator()
 	dead := w.deadJob()
@@ -273,6 +290,29 @@ func TestFreshHistories(t *testing.T) {
 	require.NoError(t, w.update(in).Get(t.Context(), nil))
 	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == 2 }, patience, 20*time.Millisecond)
 	w.replays("operator", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
+}
+
+// continuation takes the path of a job whose history is long when it ends free of
+// charge: it goes on in a second run.
+func (w *world) continuation() {
+	w.t.Helper()
+	const queue = "long"
+	run := w.enqueue(deadletter.Job{Type: "Snooze", TaskQueue: queue, Policy: quick(1)}, "argument")
+	for range 1000 { // the job ignores them; the history holds them
+		require.NoError(w.t, w.client.SignalWorkflow(w.t.Context(), run.GetID(), "", "noise", nil))
+	}
+	var calls atomic.Int32
+	w.startJobsOn(queue, handlers{"Snooze": func(context.Context, string) error {
+		if calls.Add(1) == 1 {
+			return deadletter.Snooze(0, "not yet")
+		}
+		return nil
+	}})
+	first, last := w.client.GetWorkflow(w.t.Context(), run.GetID(), run.GetRunID()), w.client.GetWorkflow(w.t.Context(), run.GetID(), "")
+	require.NoError(w.t, w.wait(run, nil))
+	require.Equal(w.t, enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW, w.status(first))
+	w.replays("continued", first)
+	w.replays("carried-on", last)
 }
 
 // TestWithoutCache proves the paths of a job and of the operator workflow once
@@ -291,15 +331,17 @@ func TestWithoutCache(t *testing.T) {
 	}
 }
 
-// replays replays the history of a run, and records it if asked to.
+// replays replays the history of a run, and records it under its name, if it has
+// one and that is asked for.
 func (w *world) replays(name string, run client.WorkflowRun) {
 	w.t.Helper()
 	history := &historypb.History{Events: w.history(run)}
 	require.NoError(w.t, newReplayer(w.t).ReplayWorkflowHistory(quiet(), history), name)
-	if !*record {
+	if !*record || name == "" {
 		return
 	}
-	data, err := protojson.MarshalOptions{Multiline: true}.Marshal(history)
+	const readable = 100 // events; of more nobody reads one by one, and the file is half the size
+	data, err := protojson.MarshalOptions{Multiline: len(history.GetEvents()) <= readable}.Marshal(history)
 	require.NoError(w.t, err)
 	// Sticky queues are named after the machine.
 	host, err := os.Hostname()

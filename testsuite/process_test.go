@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -23,11 +26,11 @@ import (
 	"github.com/deadletter-dev/deadletter/operator"
 )
 
-// The roles in which this test binary runs itself again, to be killed.
+// The roles in which this test binary runs itself again, to be killed or stopped.
 const (
 	roleEnv    = "DEADLETTER_TEST_ROLE"
 	roleDLQ    = "dlq"    // a worker of the dead-letter queue
-	roleJobs   = "jobs"   // a worker whose handler "Kill" kills it
+	roleJobs   = "jobs"   // a worker whose handler "Kill" kills it, and whose "Stay" stays
 	roleReplay = "replay" // replays the dead letter DEADLETTER_TEST_WORKFLOW
 )
 
@@ -39,8 +42,11 @@ const requestID = "interrupted"
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
-		fmt.Fprintln(os.Stderr, play(role))
-		os.Exit(1)
+		if err := play(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	if os.Getenv(noCacheEnv) != "" {
 		worker.SetStickyWorkflowCacheSize(0)
@@ -83,7 +89,8 @@ func (w *world) startProcess(role, killAt string, extra ...string) *exec.Cmd {
 	return process
 }
 
-// play is the body of the other process. It returns only if nothing killed it.
+// play is the body of the other process. It returns only if nothing killed it: an
+// error, or nil when roleJobs was asked to stop.
 func play(role string) error {
 	ctx := context.Background()
 	store, err := dlqstore.Open(ctx, os.Getenv("DEADLETTER_TEST_DATABASE"))
@@ -116,7 +123,11 @@ func play(role string) error {
 			activity.RecordHeartbeat(ctx, "alive")
 			return die()
 		}, activity.RegisterOptions{Name: "Kill"})
-		return jobs.Run(nil)
+		jobs.RegisterActivityWithOptions(func(ctx context.Context, _ string) error {
+			activity.RecordHeartbeat(ctx, "here")
+			return hang(ctx)
+		}, activity.RegisterOptions{Name: "Stay"})
+		return jobs.Run(worker.InterruptCh())
 	}
 	if role == roleReplay {
 		c, err := client.Dial(options)
@@ -149,27 +160,49 @@ func play(role string) error {
 
 // beforeCall runs fn before each call of a service method; its error is the call's.
 func beforeCall(method string, fn func() error) []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
-		if path.Base(full) == method {
-			if err := fn(); err != nil {
-				return err
-			}
+	return aroundCall(method, func(call func() error) error {
+		if err := fn(); err != nil {
+			return err
 		}
-		return invoke(ctx, full, req, reply, cc, opts...)
-	})}
+		return call()
+	})
 }
 
 // afterCall runs fn after each successful call of a service method.
 func afterCall(method string, fn func() error) []grpc.DialOption {
+	return aroundCall(method, func(call func() error) error {
+		if err := call(); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// aroundCall runs around in the place of each call of a service method.
+func aroundCall(method string, around func(call func() error) error) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
 		ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
-		err := invoke(ctx, full, req, reply, cc, opts...)
-		if err == nil && path.Base(full) == method {
-			return fn()
+		call := func() error { return invoke(ctx, full, req, reply, cc, opts...) }
+		if path.Base(full) == method {
+			return around(call)
 		}
-		return err
+		return call()
 	})}
+}
+
+// dieAtMove returns the hook of a process that is to be killed at "move N", nil
+// for any other moment.
+func dieAtMove(killAt string, die func() error) dlqstore.Hook {
+	number, ok := strings.CutPrefix(killAt, "move ")
+	if !ok {
+		return nil
+	}
+	var moves atomic.Int32
+	return func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error {
+		if strconv.Itoa(int(moves.Add(1))) == number {
+			return die()
+		}
+		return nil
+	}
 }

@@ -120,9 +120,15 @@ type handlers map[string]any
 // store. It stops with the test, or earlier by the returned function.
 func (w *world) startJobs(h handlers) (stop func()) {
 	w.t.Helper()
+	return w.startJobsOn(w.queue, h)
+}
+
+// startJobsOn is startJobs on another queue than the world's.
+func (w *world) startJobsOn(queue string, h handlers) (stop func()) {
+	w.t.Helper()
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(w.t, err)
-	jobs := worker.New(w.dial(plugin), w.queue, worker.Options{})
+	jobs := worker.New(w.dial(plugin), queue, worker.Options{})
 	for name, fn := range h {
 		jobs.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

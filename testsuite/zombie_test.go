@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
+	"google.golang.org/grpc/status"
 
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/job"
@@ -42,12 +46,17 @@ func TestZombies(t *testing.T) {
 			process := w.startProcess(roleJobs, "never")
 			run := w.enqueue(deadletter.Job{Type: "Kill", Policy: policy})
 			w.killed(process)
+			killed := time.Now()
 			var again atomic.Int32
 			w.startJobs(handlers{"Kill": func(context.Context) error { again.Add(1); return nil }})
 			require.ErrorContains(t, w.wait(run, nil), "dead-lettered: zombie after 1 attempts")
 			require.Zero(t, again.Load(), "a zombie's handler ran again")
-			require.Equal(t, job.ReasonZombie, w.dead(run).Reason)
-			require.NotEmpty(t, w.dead(run).LastHeartbeatDetails)
+			dl := w.dead(run)
+			require.Equal(t, job.ReasonZombie, dl.Reason)
+			require.NotEmpty(t, dl.LastHeartbeatDetails)
+			// Five seconds are the server's: until then it keeps the job's next task for the
+			// worker that had the job in its cache.
+			require.Less(t, dl.DeadAt.Sub(killed), policy.HeartbeatTimeout+10*time.Second, "it was not noticed at once")
 		}
 	})
 	t.Run("retried", func(t *testing.T) {
@@ -59,10 +68,10 @@ func TestZombies(t *testing.T) {
 		process := w.startProcess(roleJobs, "never")
 		run := w.enqueue(deadletter.Job{Type: "Kill", Policy: policy})
 		w.killed(process)
-		w.startJobs(handlers{"Kill": func(context.Context) (string, error) { return "alive", nil }})
-		var result string
-		require.NoError(t, w.wait(run, &result))
-		require.Equal(t, "alive", result)
+		w.startJobs(handlers{"Kill": func(ctx context.Context) (int32, error) { return activity.GetInfo(ctx).Attempt, nil }})
+		var attempt int32
+		require.NoError(t, w.wait(run, &attempt))
+		require.EqualValues(t, 2, attempt)
 	})
 	t.Run("three die and no fourth", func(t *testing.T) {
 		t.Parallel()
@@ -84,38 +93,134 @@ func TestZombies(t *testing.T) {
 	})
 }
 
-// TestLateReport proves that a worker which was taken for dead and reports after
-// all changes nothing.
-func TestLateReport(t *testing.T) {
+// TestSilentHandler proves that a handler which never heartbeats by itself outlives
+// its heartbeat timeout, and that a cancellation reaches it before that.
+func TestSilentHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	policy := deadletter.Policy{MaxAttempts: 1, HeartbeatTimeout: 4 * time.Second}
+	var calls atomic.Int32
+	interrupted := make(chan struct{})
+	w.startJobs(handlers{
+		"Long": func(ctx context.Context) error {
+			calls.Add(1)
+			select {
+			case <-time.After(3 * policy.HeartbeatTimeout): // its work
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+		"Hang": func(ctx context.Context) error {
+			defer close(interrupted)
+			return hang(ctx)
+		},
+	})
 	w.startDLQ(nil)
+	long := w.enqueue(deadletter.Job{Type: "Long", Policy: policy})
+	cancelled := w.cancelled(deadletter.Job{Type: "Hang", Policy: policy}, w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED))
+	require.Error(t, w.wait(cancelled, nil))
+	require.Equal(t, job.ReasonCancelled, w.dead(cancelled).Reason)
+	select {
+	case <-interrupted:
+	default:
+		t.Error("the job ended before its handler knew")
+	}
+	require.NoError(t, w.wait(long, nil))
+	require.EqualValues(t, 1, calls.Load())
+}
+
+// TestLateReport proves that a worker which was taken for dead and reports after
+// all is turned away and changes nothing: neither a zombie nor the attempt that
+// follows with retry_zombies.
+func TestLateReport(t *testing.T) {
+	t.Parallel()
+	policy := deadletter.Policy{MaxAttempts: 2, BaseDelay: time.Millisecond, HeartbeatTimeout: 2 * time.Second}
+	t.Run("dead", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.startDLQ(nil)
+		_, report := w.startCutOff()
+		run := w.enqueue(deadletter.Job{Type: "Late", Policy: policy})
+		require.ErrorContains(t, w.wait(run, nil), "dead-lettered: zombie after 1 attempts")
+		before, length := w.dead(run), len(w.history(run))
+		turnedAway(t, report())
+		require.Equal(t, before, w.dead(run))
+		require.Len(t, w.history(run), length)
+		require.EqualValues(t, 1, w.count())
+	})
+	t.Run("retried", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.startDLQ(nil)
+		started, report := w.startCutOff()
+		policy := policy
+		policy.RetryZombies = true
+		run := w.enqueue(deadletter.Job{Type: "Late", Policy: policy})
+		<-started
+		second, reported := make(chan struct{}), make(chan struct{})
+		w.startJobs(handlers{"Late": func(context.Context) (string, error) {
+			close(second)
+			<-reported
+			return "second", nil
+		}})
+		<-second
+		turnedAway(t, report())
+		close(reported)
+		var result string
+		require.NoError(t, w.wait(run, &result))
+		require.Equal(t, "second", result)
+		require.Zero(t, w.count())
+	})
+}
+
+// turnedAway proves that the server knew of no such attempt any more.
+func turnedAway(t *testing.T, reported error) {
+	t.Helper()
+	var unknown *serviceerror.NotFound
+	require.ErrorAs(t, serviceerror.FromStatus(status.Convert(reported)), &unknown)
+}
+
+// startCutOff starts a worker whose heartbeats do not reach the server, for one
+// attempt of "Late" at a time. It says when that has started; report lets it
+// succeed, and returns the server's answer.
+func (w *world) startCutOff() (started <-chan struct{}, report func() error) {
+	w.t.Helper()
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
-	require.NoError(t, err)
+	require.NoError(w.t, err)
+	answers := make(chan error, 1)
+	answer := aroundCall("RespondActivityTaskCompleted", func(call func() error) error {
+		err := call()
+		select {
+		case answers <- err:
+		default: // the SDK asks again
+		}
+		return err
+	})
+	cut := beforeCall("RecordActivityTaskHeartbeat", func() error { return errors.New("cut off") })
 	c, err := client.Dial(client.Options{
 		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
-		ConnectionOptions: client.ConnectionOptions{DialOptions: beforeCall("RecordActivityTaskHeartbeat", func() error {
-			return errors.New("cut off")
-		})},
+		ConnectionOptions: client.ConnectionOptions{DialOptions: append(answer, cut...)},
 	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	release, returned := make(chan struct{}), make(chan struct{})
-	jobs := worker.New(c, w.queue, worker.Options{})
+	require.NoError(w.t, err)
+	w.t.Cleanup(c.Close)
+	running, release := make(chan struct{}), make(chan struct{})
+	w.t.Cleanup(sync.OnceFunc(func() { // else a failed test waits for the worker
+		select {
+		case <-release:
+		default:
+			close(release)
+		}
+	}))
+	jobs := worker.New(c, w.queue, worker.Options{MaxConcurrentActivityExecutionSize: 1})
 	jobs.RegisterActivityWithOptions(func(context.Context) (string, error) {
+		close(running)
 		<-release
-		defer close(returned)
 		return "late", nil
 	}, activity.RegisterOptions{Name: "Late"})
-	stop := w.start(jobs)
-
-	run := w.enqueue(deadletter.Job{Type: "Late", Policy: deadletter.Policy{MaxAttempts: 3, HeartbeatTimeout: 2 * time.Second}})
-	require.ErrorContains(t, w.wait(run, nil), "dead-lettered: zombie after 1 attempts")
-	before, length := w.dead(run), len(w.history(run))
-	close(release)
-	<-returned
-	stop() // waits for the report
-	require.Equal(t, before, w.dead(run))
-	require.Len(t, w.history(run), length)
-	require.EqualValues(t, 1, w.count())
+	w.start(jobs)
+	return running, func() error {
+		close(release)
+		return <-answers
+	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -27,7 +28,7 @@ func (j *running) ageLeft(ctx workflow.Context) (time.Duration, *ending) {
 func (j *running) tooLate(next time.Time) *ending {
 	end := &ending{reason: job.ReasonRetryLifetimeExpired, attempts: count(j.charged), text: "no worker picked the job up in time", note: j.ageNote(nil)}
 	if j.last != nil {
-		end.text, end.note = clip(j.last.text, maxErrorText), j.ageNote(&next)
+		end.text, end.note = text.Clipped(j.last.text, maxErrorText), j.ageNote(&next)
 		end.fault = &job.Fault{Type: j.last.kind, Message: end.text}
 		if j.last.kind == job.CircuitOpenErrorType {
 			end.reason = job.ReasonCircuitBreakerOpen

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -47,8 +48,8 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 
 	input := job.MoveInput{
 		Reason:           end.reason,
-		JobType:          clip(j.options.Type, maxFaultText),
-		TaskQueue:        clip(j.options.TaskQueue, maxFaultText),
+		JobType:          text.Clipped(j.options.Type, maxFaultText),
+		TaskQueue:        text.Clipped(j.options.TaskQueue, maxFaultText),
 		Policy:           j.options.Policy,
 		Tags:             j.options.Tags,
 		Lineage:          j.lineage,

@@ -32,7 +32,7 @@ func count(n int) *int { return &n }
 const maxFaultText = 4 << 10
 
 func invalidJob(message string) *job.Fault {
-	return &job.Fault{Type: job.InvalidJobErrorType, Message: clip(message, maxFaultText)}
+	return &job.Fault{Type: job.InvalidJobErrorType, Message: text.Clipped(message, maxFaultText)}
 }
 
 func refused(fault *job.Fault) ending {
@@ -166,14 +166,5 @@ func errorText(err error) string {
 	default:
 		words = err.Error()
 	}
-	return clip(words, maxErrorText)
-}
-
-// clip makes words such as the wire can carry, at most limit bytes of them.
-func clip(words string, limit int) string {
-	words = text.Holdable(words)
-	if len(words) <= limit {
-		return words
-	}
-	return text.Head(words, limit-len("…")) + "…"
+	return text.Clipped(words, maxErrorText)
 }

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/deadletter-dev/deadletter/internal/lineage"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -18,9 +19,6 @@ type Workflows struct {
 	// TaskQueue is where the dead-letter activities are served. Required.
 	TaskQueue string
 }
-
-// maxLineageText bounds each text of a lineage, in bytes.
-const maxLineageText = 3000
 
 // maxJobHistory is when a job that is snoozed again and again goes on in a new run.
 const maxJobHistory = 1000
@@ -127,7 +125,7 @@ type running struct {
 // returned all the same: the dead letter says it.
 func accept(ctx workflow.Context, options converter.RawValue, args []converter.RawValue, overflow converter.RawValue) (running, *job.Fault) {
 	info := workflow.GetInfo(ctx)
-	j := running{lineage: readLineage(info), input: options, created: info.WorkflowStartTime}
+	j := running{lineage: lineage.FromMemo(info.Memo), input: options, created: info.WorkflowStartTime}
 	if carried := carriedFrom(ctx); carried != nil {
 		j.charged, j.created, j.due, j.attempts = carried.Charged, carried.Created, carried.Due, carried.Attempts
 	}
@@ -163,21 +161,6 @@ func (j *running) readOptions(options converter.RawValue) error {
 	j.options.Policy = j.options.Policy.WithDefaults()
 	j.readable = err == nil
 	return err
-}
-
-// readLineage reads the memo that a replay wrote, in plain JSON whatever codec
-// the job's own client uses. Anything else there is not a replay's.
-func readLineage(info *workflow.Info) job.Lineage {
-	var lineage job.Lineage
-	payload := info.Memo.GetFields()[job.LineageMemoKey]
-	if payload == nil || converter.GetDefaultDataConverter().FromPayload(payload, &lineage) != nil {
-		return job.Lineage{}
-	}
-	// Anyone can write a memo; a replay's own words are no longer than this.
-	for _, words := range []*string{&lineage.ReplayedFromWorkflowID, &lineage.ReplayedFromRunID, &lineage.RequestID, &lineage.Actor} {
-		*words = clip(*words, maxLineageText)
-	}
-	return lineage
 }
 
 func (j *running) activityOptions(ageLeft time.Duration) workflow.ActivityOptions {

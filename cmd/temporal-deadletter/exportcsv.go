@@ -48,6 +48,9 @@ var csvColumns = []struct {
 	{"revision", func(dl *dlqstore.DeadLetter) string { return strconv.Itoa(dl.Revision) }},
 	{"superseded_at", func(dl *dlqstore.DeadLetter) string { return csvTime(dl.SupersededAt) }},
 	{"superseded_by_run_id", func(dl *dlqstore.DeadLetter) string { return csvText(dl.SupersededByRunID) }},
+	{"pinned", func(dl *dlqstore.DeadLetter) string { return strconv.FormatBool(dl.Pinned) }},
+	{"pinned_by", func(dl *dlqstore.DeadLetter) string { return csvText(dl.PinnedBy) }},
+	{"pinned_at", func(dl *dlqstore.DeadLetter) string { return csvTime(dl.PinnedAt) }},
 }
 
 // csvRows quotes as RFC 4180 says: a line end or a quote in a value breaks no row.

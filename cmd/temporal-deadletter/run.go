@@ -75,6 +75,8 @@ func message(ctx context.Context, err error) string {
 		mend = "; narrow the filter, or try again when the database is less busy"
 	case errors.Is(err, dlqstore.ErrConflict):
 		mend = "; see it with `" + name + " show`, and edit that"
+	case errors.Is(err, dlqstore.ErrBusy):
+		mend = "; purge it when that is done, in some seconds"
 	case errors.Is(err, dlqstore.ErrBadCursor):
 		mend = "; start again without --cursor"
 	}

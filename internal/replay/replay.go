@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,10 +16,10 @@ import (
 	"go.temporal.io/api/serviceerror"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/lineage"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -161,7 +160,14 @@ func startRequest(start *dlqstore.ReplayStart) (*workflowservice.StartWorkflowEx
 	if dl.OptionsPayload != nil {
 		input.Payloads = append([]*commonpb.Payload{&options}, args.GetPayloads()...)
 	}
-	lineage, err := lineageMemo(start, &memo)
+	// The job's own memo, with the lineage of the replay in it.
+	withLineage, err := lineage.InMemo(&memo, job.Lineage{
+		Generation:             dl.Generation + 1,
+		ReplayedFromWorkflowID: dl.WorkflowID,
+		ReplayedFromRunID:      dl.RunID,
+		RequestID:              start.Replay.RequestID,
+		Actor:                  start.Replay.Actor,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +181,7 @@ func startRequest(start *dlqstore.ReplayStart) (*workflowservice.StartWorkflowEx
 		RequestId:                uuid.NewSHA1(requestNamespace, []byte(start.Replay.RequestID)).String(),
 		WorkflowIdReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIdConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
-		Memo:                     lineage,
+		Memo:                     withLineage,
 		SearchAttributes:         &attributes,
 		Header:                   &header,
 		UserMetadata:             &about,
@@ -183,24 +189,4 @@ func startRequest(start *dlqstore.ReplayStart) (*workflowservice.StartWorkflowEx
 			PriorityKey: priority.PriorityKey, FairnessKey: priority.FairnessKey, FairnessWeight: priority.FairnessWeight,
 		},
 	}, nil
-}
-
-// lineageMemo is the job's own memo with the lineage of the replay in it.
-func lineageMemo(start *dlqstore.ReplayStart, memo *commonpb.Memo) (*commonpb.Memo, error) {
-	lineage, err := converter.GetDefaultDataConverter().ToPayload(job.Lineage{
-		Generation:             start.DeadLetter.Generation + 1,
-		ReplayedFromWorkflowID: start.DeadLetter.WorkflowID,
-		ReplayedFromRunID:      start.DeadLetter.RunID,
-		RequestID:              start.Replay.RequestID,
-		Actor:                  start.Replay.Actor,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("lineage: %w", err)
-	}
-	fields := maps.Clone(memo.GetFields())
-	if fields == nil {
-		fields = map[string]*commonpb.Payload{}
-	}
-	fields[job.LineageMemoKey] = lineage
-	return &commonpb.Memo{Fields: fields}, nil
 }

@@ -43,6 +43,16 @@ func Head(s string, limit int) string {
 	return s[:limit]
 }
 
+// Clipped returns s made holdable and cut to at most limit bytes: the head stays,
+// and an ellipsis says that there was more.
+func Clipped(s string, limit int) string {
+	s = Holdable(s)
+	if len(s) <= limit {
+		return s
+	}
+	return Head(s, limit-len("…")) + "…"
+}
+
 // cutTail returns the last runes of s that fit into limit bytes.
 func cutTail(s string, limit int) string {
 	from := max(len(s)-limit, 0)

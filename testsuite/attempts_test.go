@@ -1,0 +1,133 @@
+package testsuite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+)
+
+// attempts returns the attempts of a dead job, which must be numbered from 1.
+func (w *world) attempts(t *testing.T, run client.WorkflowRun) []dlqstore.Attempt {
+	t.Helper()
+	attempts, err := w.store.Attempts(t.Context(), w.key(run))
+	require.NoError(t, err)
+	for i, attempt := range attempts {
+		require.Equal(t, i+1, attempt.Attempt)
+	}
+	return attempts
+}
+
+// TestEveryAttemptIsKept proves that each attempt's error, times, worker and wait
+// are in the dead letter, in order and bounded, panics and timeouts included, for
+// no event more.
+func TestEveryAttemptIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	large := strings.Repeat("x", 1<<20)
+	w.startJobs(handlers{
+		"Various": func(ctx context.Context) error {
+			switch n := calls.Add(1); n {
+			case 2:
+				panic("second")
+			case 3:
+				return hang(ctx) // until the attempt times out
+			default:
+				return fmt.Errorf("error %d", n)
+			}
+		},
+		"Large": func(context.Context) error { return errors.New("head " + large + " tail") },
+		"Panic": func(context.Context) error { panic("at the disco") },
+	})
+	w.startDLQ(nil)
+	policy := quick(5)
+	policy.AttemptTimeout = 3 * time.Second
+	run := w.enqueue(deadletter.Job{Type: "Various", Policy: policy})
+	panics := w.enqueue(deadletter.Job{Type: "Panic", Policy: quick(3)})
+	big := w.enqueue(deadletter.Job{Type: "Large", Policy: quick(5)})
+
+	require.ErrorContains(t, w.wait(run, nil), "after 5 attempts: error 5")
+	attempts := w.attempts(t, run)
+	require.Len(t, attempts, 5)
+	for i, says := range []string{"error 1", "second", "timed out", "error 4", "error 5"} {
+		require.Contains(t, attempts[i].ErrorMessage, says)
+		if i == 2 {
+			continue // its worker could not report it
+		}
+		require.Equal(t, "testsuite", attempts[i].WorkerIdentity)
+		inOrder(t, attempts[i].StartedAt, attempts[i].EndedAt)
+		require.Equal(t, i < 4, attempts[i].Wait != nil)
+		if i < 4 {
+			require.GreaterOrEqual(t, *attempts[i].Wait, policy.BaseDelay)
+			require.LessOrEqual(t, *attempts[i].Wait, policy.BaseDelay+time.Second) // the default jitter
+		}
+	}
+	w.atMost(t, 17, run)
+
+	require.Error(t, w.wait(panics, nil))
+	attempts = w.attempts(t, panics)
+	require.Len(t, attempts, 3)
+	for _, attempt := range attempts {
+		require.Equal(t, "at the disco", attempt.ErrorMessage)
+		require.Equal(t, "PanicError", attempt.ErrorType)
+	}
+	require.Contains(t, w.dead(panics).ErrorStack, "attempts_test.go")
+	last := w.history(panics)
+	require.NotEmpty(t, last[6].GetActivityTaskFailedEventAttributes().GetFailure().GetStackTrace(), "the Temporal UI shows no stack")
+
+	require.Error(t, w.wait(big, nil))
+	attempts = w.attempts(t, big)
+	require.Len(t, attempts, 5)
+	for _, attempt := range attempts {
+		require.Contains(t, attempt.ErrorMessage, "head x")
+		require.LessOrEqual(t, len(attempt.ErrorMessage), dlqstore.MaxErrorMessage)
+	}
+}
+
+// TestCheckpoints proves that a handler's own heartbeat details reach its next
+// attempt unharmed by ours, and that the dead letter keeps the last.
+func TestCheckpoints(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var seen sync.Map
+	w.startJobs(handlers{"Steps": func(ctx context.Context) error {
+		attempt := activity.GetInfo(ctx).Attempt
+		var at, extra string
+		if activity.HasHeartbeatDetails(ctx) {
+			if err := activity.GetHeartbeatDetails(ctx, &at, &extra); err != nil {
+				return deadletter.Fatal(err)
+			}
+		}
+		seen.Store(attempt, at+extra)
+		if attempt != 2 { // the second stays silent: what the first left must survive it
+			activity.RecordHeartbeat(ctx, fmt.Sprintf("step-%d", attempt), "!")
+		}
+		return errors.New("boom")
+	}})
+	w.startDLQ(nil)
+	run := w.enqueue(deadletter.Job{Type: "Steps", Policy: quick(4)})
+	require.ErrorContains(t, w.wait(run, nil), "max_retries_exceeded after 4 attempts")
+	for attempt, want := range map[int32]string{1: "", 2: "step-1!", 3: "step-1!", 4: "step-3!"} {
+		got, _ := seen.Load(attempt)
+		require.Equal(t, want, got, "attempt %d", attempt)
+	}
+	var kept commonpb.Payloads
+	require.NoError(t, proto.Unmarshal(w.dead(run).LastHeartbeatDetails, &kept))
+	require.Len(t, kept.GetPayloads(), 2)
+	require.JSONEq(t, `"step-4"`, string(kept.GetPayloads()[0].GetData()))
+	require.Len(t, w.attempts(t, run), 4)
+}

@@ -1,0 +1,141 @@
+package testsuite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+func (w *world) watermark() time.Time {
+	w.t.Helper()
+	watermark, err := w.store.SweepWatermark(w.t.Context(), w.namespace)
+	require.NoError(w.t, err)
+	return watermark
+}
+
+// TestSweepWatermarkHolds proves that a job whose hook fails keeps the watermark
+// before it and hinders no other, and that the sweep after its repair writes it
+// and moves on.
+func TestSweepWatermarkHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var broken atomic.Pointer[string]
+	w.startDLQ(func(_ context.Context, _ pgx.Tx, dl *dlqstore.DeadLetter) error {
+		if id := broken.Load(); id != nil && *id == dl.WorkflowID {
+			return errors.New("no such order")
+		}
+		return nil
+	})
+	clean := w.sweep()
+	require.WithinDuration(t, clean.Until, w.watermark(), time.Microsecond)
+
+	var runs []client.WorkflowRun
+	for i := range 5 {
+		run := w.enqueue(deadletter.Job{Type: "Any"}, i)
+		w.terminate(run, "")
+		runs = append(runs, run)
+	}
+	bad := runs[2]
+	id := bad.GetID()
+	broken.Store(&id)
+	w.visible(len(runs))
+	closed, err := w.describe(bad.GetID(), bad.GetRunID())
+	require.NoError(t, err)
+	for i := range 2 {
+		state := w.sweep()
+		require.Equal(t, 1, state.Left)
+		require.Equal(t, []int{4, 0}[i], state.Moved)
+		require.Contains(t, state.LastError, "no such order")
+		require.WithinDuration(t, closed.GetWorkflowExecutionInfo().GetCloseTime().AsTime(), w.watermark(), time.Microsecond)
+	}
+	require.EqualValues(t, len(runs)-1, w.count())
+	w.noRow(bad)
+
+	broken.Store(nil)
+	mended := w.sweep()
+	require.Equal(t, 1, mended.Moved)
+	require.Zero(t, mended.Left)
+	w.dead(bad)
+	require.WithinDuration(t, mended.Until, w.watermark(), time.Microsecond)
+}
+
+// TestSweepLooksBack proves that a job which became visible only minutes after it
+// closed, when the watermark had passed it, is found all the same.
+func TestSweepLooksBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startDLQ(nil)
+	run := w.enqueue(deadletter.Job{Type: "Any"})
+	w.terminate(run, "")
+	w.visible(1)
+	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, time.Now().Add(4*time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, 1, w.sweep().Moved)
+	w.dead(run)
+	require.Equal(t, passed, w.watermark(), "the watermark went back")
+}
+
+// TestSweepWaits proves that a sweep waits for a store that is away, instead of
+// leaving one job after the other.
+func TestSweepWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var tries atomic.Int32
+	w.startDLQ(func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error {
+		if tries.Add(1) <= 3 {
+			return fmt.Errorf("as if: %w", dlqstore.ErrUnavailable)
+		}
+		return nil
+	})
+	for range 6 {
+		w.terminate(w.enqueue(deadletter.Job{Type: "Any"}), "")
+	}
+	w.visible(6)
+	state := w.sweep()
+	require.Zero(t, state.Left)
+	require.EqualValues(t, 6, w.count())
+	require.WithinDuration(t, state.Until, w.watermark(), time.Microsecond)
+}
+
+// TestSweepPages proves that a sweep over more than one page of the server's list
+// misses none, and costs a constant number of history events.
+func TestSweepPages(t *testing.T) {
+	t.Parallel()
+	const jobs = 450
+	w := newWorld(t)
+	var starts sync.WaitGroup
+	for part := range 5 {
+		starts.Go(func() {
+			for i := part; i < jobs; i += 5 {
+				run, err := deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: fmt.Sprint("job-", i), Type: "Any", TaskQueue: w.queue}, i)
+				if err == nil {
+					err = w.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	starts.Wait()
+	w.visible(jobs)
+	w.startDLQ(nil)
+	run := w.startSweep()
+	var state job.SweepState
+	require.NoError(t, w.wait(run, &state))
+	require.Equal(t, jobs, state.Moved)
+	require.EqualValues(t, jobs, w.count())
+	w.atMost(t, 23, run) // 11, and 6 for every further 20 seconds of a slow machine
+}
