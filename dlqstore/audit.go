@@ -3,6 +3,7 @@ package dlqstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,11 +48,16 @@ func (s *Store) NoteRefusal(ctx context.Context, asked Asked, err error) {
 		"detail": encoded(cause),
 	}
 	// The caller may be about to leave, and what was refused is still to be noted.
-	_ = s.inTx(context.WithoutCancel(ctx), beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxNoting)
+	defer cancel()
+	_ = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql(insertRefusal), args)
 		return err
 	})
 }
+
+// maxNoting bounds how long a refusal may wait for its event.
+const maxNoting = 5 * time.Second
 
 // refusalCause returns nil for an error that is no refusal.
 func refusalCause(err error) map[string]any {

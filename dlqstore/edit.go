@@ -121,9 +121,9 @@ type EditRequest struct {
 	RevertTo int
 	// Change works out the edit, under the dead letter's lock; it must not call the
 	// store. The dead letter is as RevertTo says. Its error undoes the edit and is
-	// returned as it is.
+	// returned as it is. Required; package operator has the one that edits.
 	Change func(dl *DeadLetter) (Content, error)
-	// Compare tells what changed, for people.
+	// Compare tells what changed, for people. Required.
 	Compare func(before, after *DeadLetter) Diff
 }
 

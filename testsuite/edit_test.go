@@ -284,7 +284,8 @@ func TestReplaySuperseded(t *testing.T) {
 	require.ErrorContains(t, err, "superseded")
 	require.Zero(t, w.dead(dead).ResurrectionCount)
 	request.AllowSuperseded = true
-	_, err = w.operator.Replay(t.Context(), request)
+	out, err := w.operator.Replay(t.Context(), request)
 	require.NoError(t, err)
-	require.Equal(t, []string{"move", "supersede", "replay_refused", "replay_refused", "replay"}, w.verbs(w.key(dead)))
+	require.NoError(t, w.wait(w.client.GetWorkflow(t.Context(), out.WorkflowID, out.RunID), nil))
+	require.Equal(t, []string{"move", "supersede", "replay_refused", "replay_refused", "replay", "settle"}, w.verbs(w.key(dead)))
 }

@@ -186,7 +186,7 @@ func TestDevStaysUp(t *testing.T) {
 	p := startProcess(t, itself(t), "dev")
 	p.waitFor("Try in another terminal")
 	p.waitFor(" stats")
-	exported := regexp.MustCompile(`export (TEMPORAL_ADDRESS=\S+) (TEMPORAL_NAMESPACE=\S+) DEADLETTER_UI_URL=http:\S+ (DEADLETTER_DATABASE_URL)='(\S+)'`).FindStringSubmatch(p.seen.String())
+	exported := regexp.MustCompile(`export (TEMPORAL_ADDRESS=\S+) (TEMPORAL_NAMESPACE=\S+) (DEADLETTER_DATABASE_URL)='(\S+)'`).FindStringSubmatch(p.seen.String())
 	require.NotNil(t, exported, p.seen.String())
 	environ := []string{noEnv[0], exported[1], exported[2], exported[3] + "=" + exported[4]}
 	for _, args := range [][]string{{"list"}, {"show", "-w", "demo-unknown"}, {"replay", "-w", "demo-resize"}, {"stats"}} {

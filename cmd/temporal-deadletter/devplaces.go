@@ -46,9 +46,6 @@ func (c *cli) printPlaces(servers *servers, s *session, run *demonstration) {
 // exports are the lines that make another terminal use the same servers.
 func (c *cli) exports(servers *servers, config *connect.Config) []string {
 	line := "export TEMPORAL_ADDRESS=" + shellWord(config.Temporal.HostPort) + " TEMPORAL_NAMESPACE=" + shellWord(config.Temporal.Namespace)
-	if servers.temporal != nil {
-		line += " " + connect.UIVariable + "=" + shellWord(servers.temporal.UIURL)
-	}
 	if c.overrides.Profile != "" {
 		line += " TEMPORAL_PROFILE=" + shellWord(c.overrides.Profile)
 	}
@@ -57,6 +54,9 @@ func (c *cli) exports(servers *servers, config *connect.Config) []string {
 	}
 	if config.Schema != dlqstore.DefaultSchema {
 		line += " DEADLETTER_SCHEMA=" + shellWord(config.Schema)
+	}
+	if servers.temporal != nil {
+		line += " " + connect.UIVariable + "=" + shellWord(servers.temporal.UIURL)
 	}
 	switch {
 	case servers.postgres != nil:

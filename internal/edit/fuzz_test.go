@@ -1,7 +1,9 @@
 package edit_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -53,6 +55,9 @@ func FuzzPatch(f *testing.F) {
 				require.Equal(t, before.Each[1:], after.Each[1:], "the arguments beside it")
 			}
 			for _, each := range after.Each {
+				if slices.ContainsFunc(before.Each, func(old []byte) bool { return bytes.Equal(old, each) }) {
+					continue // left as it came, whatever that is
+				}
 				decoded, err := wire.Decode(each)
 				require.NoError(t, err)
 				require.True(t, json.Valid(decoded.GetData()) && utf8.Valid(decoded.GetData()), "%q", decoded.GetData())
