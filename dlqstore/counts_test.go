@@ -184,7 +184,7 @@ func TestCountsBackfill(t *testing.T) {
 		`drop table deadletter.dead_letter_counts, deadletter.event_counts`,
 		`do $$ declare i text; begin
 			for i in select indexname from pg_indexes where schemaname = 'deadletter' and indexname ~
-				'_((dead_at_)?enqueued_at|attempts|generation|superseded|payload_json|job_type_reason|task_queue_reason|namespace_fingerprint|fingerprint_(not_)?replayed|error_text)_idx$'
+				'_(enqueued_at|attempts|generation|superseded|payload_json|job_type_reason|task_queue_reason|namespace_fingerprint|fingerprint_(not_)?replayed|error_text)_idx$'
 			loop execute 'drop index deadletter.' || i; end loop;
 		end $$`,
 	} {

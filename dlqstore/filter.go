@@ -37,7 +37,8 @@ type Filter struct {
 	// DeadAfter is inclusive, DeadBefore exclusive, and so with the next two.
 	DeadAfter  *time.Time `json:"dead_after,omitempty"`
 	DeadBefore *time.Time `json:"dead_before,omitempty"`
-	// A row whose time of enqueueing is unknown meets neither.
+	// A row whose time of enqueueing is unknown meets neither. The order is by death,
+	// so a wide range far from where the list begins takes a walk there.
 	EnqueuedAfter  *time.Time `json:"enqueued_after,omitempty"`
 	EnqueuedBefore *time.Time `json:"enqueued_before,omitempty"`
 	// MinAttempts and MaxAttempts are inclusive. A row whose attempts are unknown

@@ -4,8 +4,6 @@
 lock table {{.schema}}.dead_letters in share row exclusive mode;
 
 create index dead_letters_enqueued_at_idx on {{.schema}}.dead_letters (enqueued_at);
--- For a wide range of enqueued_at, in order: rows outside are passed over within the index.
-create index dead_letters_dead_at_enqueued_at_idx on {{.schema}}.dead_letters (dead_at, enqueued_at);
 create index dead_letters_attempts_idx on {{.schema}}.dead_letters (attempts, dead_at);
 create index dead_letters_generation_idx on {{.schema}}.dead_letters (generation, dead_at);
 create index dead_letters_superseded_idx on {{.schema}}.dead_letters (dead_at) where superseded_at is not null;
