@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -26,14 +28,17 @@ import (
 // atAttempt waits until the job waits for that attempt.
 func (w *world) atAttempt(run client.WorkflowRun, attempt int32) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
+	var pending *workflowpb.PendingActivityInfo
+	if !assert.Eventually(w.t, func() bool {
 		live, err := w.describe(run.GetID(), run.GetRunID())
 		if err != nil || len(live.GetPendingActivities()) == 0 {
 			return false
 		}
-		pending := live.GetPendingActivities()[0]
+		pending = live.GetPendingActivities()[0]
 		return pending.GetAttempt() == attempt && pending.GetNextAttemptScheduleTime() != nil
-	}, patience, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond) {
+		w.t.Fatalf("%s is at %v", run.GetID(), pending)
+	}
 }
 
 func (w *world) retryNow(run client.WorkflowRun) (operator.RetriedNow, error) {
