@@ -242,7 +242,7 @@ func TestPendingReplays(t *testing.T) {
 	begin(t, store, other, "elsewhere")
 	require.NoError(t, store.ConfirmReplay(t.Context(), "confirmed", "run"))
 	require.NoError(t, store.RefuseReplay(t.Context(), "refused", "no"))
-	require.NoError(t, store.Purge(t.Context(), keyOf("purged"), "me"))
+	run(t, store, `delete from deadletter.dead_letters where workflow_id = 'purged'`) // by hand: a purge would wait
 	run(t, store, `update deadletter.replays set requested_at = requested_at - interval '1 hour' where request_id <> 'young'`)
 
 	require.Equal(t, []string{"open"}, pending("default", time.Minute, 0, 0))
@@ -262,7 +262,9 @@ func TestReplayAfterPurge(t *testing.T) {
 	confirmed := begin(t, store, key, "confirmed")
 	begin(t, store, key, "open")
 	require.NoError(t, store.ConfirmReplay(t.Context(), "confirmed", "run"))
-	require.NoError(t, store.Purge(t.Context(), key, "me"))
+	require.ErrorIs(t, store.Purge(t.Context(), key, "me"), dlqstore.ErrBusy)
+	run(t, store, `update deadletter.replays set requested_at = requested_at - interval '25 hours' where request_id = 'open'`)
+	require.NoError(t, store.Purge(t.Context(), key, "me"), "a start that old is never repeated")
 
 	again := begin(t, store, key, "confirmed")
 	require.Nil(t, again.DeadLetter)
@@ -275,8 +277,8 @@ func TestReplayAfterPurge(t *testing.T) {
 	require.NoError(t, store.ConfirmReplay(t.Context(), "open", "run"), "its starter may have been on the way")
 }
 
-// TestPurgeRacesReplay proves that a purge and a replay of one dead letter end in
-// an order: either the replay came first and is whole, or it found nothing.
+// TestPurgeRacesReplay proves that of a purge and a replay of one dead letter at
+// once one wins: the replay finds nothing, or the purge is told to wait for it.
 func TestPurgeRacesReplay(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
@@ -291,18 +293,20 @@ func TestPurgeRacesReplay(t *testing.T) {
 			start, err = store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: key, RequestID: key.WorkflowID})
 			return err
 		})
-		require.NoError(t, errs[0])
 		replays, err := store.Replays(t.Context(), key)
 		require.NoError(t, err)
+		_, gone := store.Get(t.Context(), key)
 		if errs[1] == nil {
+			require.ErrorIs(t, errs[0], dlqstore.ErrBusy)
 			require.NotNil(t, start.DeadLetter)
 			require.Len(t, replays, 1)
+			require.NoError(t, gone)
 		} else {
+			require.NoError(t, errs[0])
 			require.ErrorIs(t, errs[1], dlqstore.ErrNotFound)
 			require.Empty(t, replays)
+			require.ErrorIs(t, gone, dlqstore.ErrNotFound)
 		}
-		_, err = store.Get(t.Context(), key)
-		require.ErrorIs(t, err, dlqstore.ErrNotFound)
 	}
 }
 
