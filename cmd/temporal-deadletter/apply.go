@@ -15,7 +15,7 @@ import (
 
 // apply is what the flags of one apply say.
 type apply struct {
-	actorFlag
+	actor    actorFlag
 	settings settingsFlags
 	yes      bool
 	detach   bool
@@ -34,7 +34,7 @@ func (c *cli) applyCommand() *cobra.Command {
 		Args: onePlan,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.apply(cmd.Context(), &a, args[0]) },
 	}
-	a.actorFlag.add(cmd)
+	a.actor.add(cmd)
 	a.settings.add(cmd, true)
 	cmd.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&a.detach, "detach", false, "do not follow the operation")
@@ -45,7 +45,7 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	if err := c.mustAsk("apply", a.yes); err != nil {
 		return err
 	}
-	who, err := a.name()
+	who, err := a.actor.name()
 	if err != nil {
 		return err
 	}

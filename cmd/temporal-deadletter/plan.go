@@ -47,7 +47,7 @@ func (c *cli) planCommand() *cobra.Command {
 
 // newPlan is what the flags of one plan say.
 type newPlan struct {
-	actorFlag
+	actor    actorFlag
 	filters  filterFlags
 	settings settingsFlags
 	edit     editFlags // of an edit or a retag
@@ -102,7 +102,7 @@ func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
 		}[verb],
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.newPlan(cmd.Context(), &p) },
 	}
-	p.actorFlag.add(cmd)
+	p.actor.add(cmd)
 	p.filters.add(cmd)
 	p.settings.add(cmd, verb == job.BulkReplay)
 	if p.edits() {
@@ -136,7 +136,7 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 			return err
 		}
 	}
-	if p.request.Actor, err = p.name(); err != nil {
+	if p.request.Actor, err = p.actor.name(); err != nil {
 		return err
 	}
 	return c.withStore(ctx, func(store *dlqstore.Store, config *connect.Config) error {
