@@ -47,12 +47,17 @@ func requireAgreement(t *testing.T, store *dlqstore.Store) {
 }
 
 // TestCountsNeverDisagree proves that the summaries agree with the tables at any
-// moment: under concurrent moves, replays, purges of one and of many, edits of the
-// columns that count, rolled back transactions and compactions.
+// moment: under concurrent moves, replays, purges of one and of many, prunes,
+// edits of the columns that count, rolled back transactions and compactions.
 func TestCountsNeverDisagree(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	const writers, rounds = 4, 120
+	for i := range 3 {
+		setPolicy(t, store, policy("newest", func(p *dlqstore.RetentionPolicy) {
+			p.Namespace, p.KeepFor, p.KeepLast = fmt.Sprint("n", i), 0, 30
+		}))
+	}
 	key := func(writer, round int) dlqstore.Key {
 		return dlqstore.Key{Namespace: fmt.Sprint("n", round%3), WorkflowID: fmt.Sprintf("w-%d-%d", writer, round), RunID: "r"}
 	}
@@ -67,7 +72,7 @@ func TestCountsNeverDisagree(t *testing.T) {
 		}
 		other := key(random.IntN(writers), random.IntN(round+1))
 		var err error
-		switch random.IntN(7) {
+		switch random.IntN(8) {
 		case 0:
 			_, err = store.BeginReplay(ctx, dlqstore.ReplayRequest{Key: other, Actor: "fuzz"})
 		case 1:
@@ -87,6 +92,8 @@ func TestCountsNeverDisagree(t *testing.T) {
 			})
 		case 6:
 			err = store.Compact(ctx)
+		case 7:
+			_, err = store.Prune(ctx, dlqstore.PruneRequest{Namespace: other.Namespace, Actor: "fuzz"})
 		}
 		if errors.Is(err, dlqstore.ErrNotFound) || errors.Is(err, dlqstore.ErrBusy) || errors.Is(err, abandoned) {
 			return nil
@@ -180,7 +187,7 @@ func TestCountsBackfill(t *testing.T) {
 	copyRows(t, store, 500)
 	move(t, store, letter(keyOf("w")))
 	for _, undo := range []string{
-		`drop function deadletter.count_dead_letters, deadletter.count_events, deadletter.ensure_error_text_index cascade`,
+		`drop function deadletter.recount_dead_letter, deadletter.count_dead_letters, deadletter.count_events, deadletter.ensure_error_text_index cascade`,
 		`drop table deadletter.dead_letter_counts, deadletter.event_counts`,
 		`do $$ declare i text; begin
 			for i in select indexname from pg_indexes where schemaname = 'deadletter' and indexname ~

@@ -20,7 +20,7 @@ func TestSweepSchedule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	startEvery := func(interval time.Duration) (stop func()) {
-		plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), SweepInterval: interval})
+		plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), SweepInterval: interval, RetentionInterval: -1})
 		require.NoError(t, err)
 		return w.start(worker.New(w.dial(plugin), deadletter.DefaultTaskQueue, worker.Options{}))
 	}

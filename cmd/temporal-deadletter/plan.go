@@ -151,11 +151,7 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 
 // withStore runs fn on the settings' store alone.
 func (c *cli) withStore(ctx context.Context, fn func(*dlqstore.Store, *connect.Config) error) error {
-	config, err := c.config()
-	if err != nil {
-		return err
-	}
-	store, err := config.OpenStore(ctx)
+	store, config, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}

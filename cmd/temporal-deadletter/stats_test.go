@@ -71,8 +71,9 @@ func TestStatsHourly(t *testing.T) {
 	b := newBench(t)
 	b.move("order-1")
 	key := b.move("order-2")
-	_, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: key, Actor: "test"})
+	_, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: key, RequestID: "r", Actor: "test"})
 	require.NoError(t, err)
+	require.NoError(t, b.store.ConfirmReplay(t.Context(), "r", "run"))
 	require.NoError(t, b.store.Purge(t.Context(), key, "test"))
 	var trend dlqstore.Trend
 	b.decode(&trend, "stats", "--hourly", "-o", "json", "--address", nowhere)

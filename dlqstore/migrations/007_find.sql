@@ -83,20 +83,24 @@ begin
         insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n)
         select namespace, job_type, task_queue, reason, fingerprint, -count(*)
         from gone group by 1, 2, 3, 4, 5;
-    elsif tg_op = 'UPDATE' then
-        insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n)
-        select namespace, job_type, task_queue, reason, fingerprint, sum(n)
-        from (
-            select namespace, job_type, task_queue, reason, fingerprint, 1 as n from added
-            union all
-            select namespace, job_type, task_queue, reason, fingerprint, -1 from gone
-        ) changes
-        group by 1, 2, 3, 4, 5 having sum(n) <> 0;
     else -- TRUNCATE, under a lock that leaves nobody else at the table
         insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n)
         select namespace, job_type, task_queue, reason, fingerprint, -sum(n)
         from {{.schema}}.dead_letter_counts group by 1, 2, 3, 4, 5 having sum(n) <> 0;
     end if;
+    return null;
+end
+$function$;
+
+-- Of an update only the rows that change their kind count: a replay updates many
+-- rows, and the kind of none.
+create function {{.schema}}.recount_dead_letter() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $function$
+begin
+    insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n) values
+        (old.namespace, old.job_type, old.task_queue, old.reason, old.fingerprint, -1),
+        (new.namespace, new.job_type, new.task_queue, new.reason, new.fingerprint, 1);
     return null;
 end
 $function$;
@@ -108,8 +112,9 @@ create trigger count_deleted after delete on {{.schema}}.dead_letters
     referencing old table as gone
     for each statement execute function {{.schema}}.count_dead_letters();
 create trigger count_updated after update on {{.schema}}.dead_letters
-    referencing old table as gone new table as added
-    for each statement execute function {{.schema}}.count_dead_letters();
+    for each row when ((old.namespace, old.job_type, old.task_queue, old.reason, old.fingerprint)
+        is distinct from (new.namespace, new.job_type, new.task_queue, new.reason, new.fingerprint))
+    execute function {{.schema}}.recount_dead_letter();
 create trigger count_truncated after truncate on {{.schema}}.dead_letters
     for each statement execute function {{.schema}}.count_dead_letters();
 
