@@ -105,7 +105,7 @@ func preview(request PlanRequest, dl *DeadLetter) (detail *string, cause string,
 // transaction. prepare fills in how each is edited. A member that was edited since
 // the plan was made, or cannot be edited, is skipped and stops no other.
 func (s *Store) EditMembers(ctx context.Context, plan *Plan, members []Member, prepare func(EditRequest) EditRequest) error {
-	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.lockMembers(ctx, tx, plan, members); err != nil { // in the common order
 			return err
 		}

@@ -93,7 +93,7 @@ type memberRow struct {
 // EndMembers notes how members ended, with an event for each that was not done: its
 // verb is that of the plan with _skipped or _failed behind it. A member that has ended stays as it is.
 func (s *Store) EndMembers(ctx context.Context, plan *Plan, ends []MemberEnd) error {
-	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error { return s.endMembers(ctx, tx, plan, ends) })
+	err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error { return s.endMembers(ctx, tx, plan, ends) })
 	if err != nil {
 		return fmt.Errorf("members of %s: %w", plan.ID, err)
 	}
@@ -165,7 +165,7 @@ func (m Member) unfit(plan *Plan, dl *DeadLetter) string {
 // PurgeMembers removes the dead letters of members for good and ends the members,
 // in one transaction. Those that are gone or were edited since are skipped.
 func (s *Store) PurgeMembers(ctx context.Context, plan *Plan, members []Member) error {
-	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error { return s.purgeMembers(ctx, tx, plan, members) })
+	err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error { return s.purgeMembers(ctx, tx, plan, members) })
 	if err != nil {
 		return fmt.Errorf("purge members of %s: %w", plan.ID, err)
 	}

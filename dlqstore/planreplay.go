@@ -79,7 +79,7 @@ func (s *Store) BeginMemberReplays(ctx context.Context, plan *Plan, members []Me
 	if len(members) == 0 {
 		return nil, nil
 	}
-	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 		starts, err = s.beginMemberReplays(ctx, tx, plan, members)
 		return err
 	})
@@ -222,7 +222,7 @@ type MemberStarted struct {
 // EndMemberReplays confirms the replays that were started and ends their members,
 // and the others, in one transaction.
 func (s *Store) EndMemberReplays(ctx context.Context, plan *Plan, started []MemberStarted, others []MemberEnd) error {
-	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+	err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 		var requests, runs []string
 		for _, m := range started {
 			requests, runs = append(requests, RequestOf(plan.ID, m.Position)), append(runs, m.NewRunID)
