@@ -34,10 +34,12 @@ const (
 	bulkLanes = 2
 	// bulkTries is how often a start is tried within a chunk. A chunk of which not
 	// one start succeeds is an outage, and is tried again as a whole, up to
-	// bulkOutageTries times: some ten minutes.
+	// bulkOutageTries times: some three minutes. Where others succeed, a start is given
+	// up when it was decided bulkGiveUp ago.
 	bulkTries       = 4
 	bulkFirstWait   = 200 * time.Millisecond
-	bulkOutageTries = 20
+	bulkOutageTries = 10
+	bulkGiveUp      = time.Minute
 	// bulkWatch is how long one deadletter.BulkWatch waits, and bulkPoll how often it looks.
 	bulkWatch = 5 * time.Minute
 	bulkPoll  = 500 * time.Millisecond
@@ -232,8 +234,13 @@ func (s *bulkStep) finish(ctx context.Context, starts []dlqstore.MemberStart) (t
 			started = append(started, dlqstore.MemberStarted{Position: m.Position, NewRunID: runs[i]})
 		case replay.IsFinal(err):
 			refused = append(refused, dlqstore.MemberEnd{Position: m.Position, State: dlqstore.ItemFailed, Error: err.Error()})
+		case ctx.Err() != nil:
+			outage = err // the chunk's time is over, and this one is pending still
 		default:
 			outage = err
+			if s.outage && time.Since(m.Replay.RequestedAt) < bulkGiveUp {
+				continue // pending still
+			}
 			unsure = append(unsure, dlqstore.MemberEnd{
 				Position: m.Position, State: dlqstore.ItemFailed,
 				Error: "the start is not confirmed, and the workers of the dead-letter queue go on trying it: " + err.Error(),

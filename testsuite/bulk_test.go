@@ -153,9 +153,8 @@ func TestBulkCanary(t *testing.T) {
 	require.Len(t, left, 50)
 
 	mended.Store(true)
-	no := false
-	request.Filter.Replayed = &no
-	request.Filter.DeadBefore = &plan.CreatedAt
+	no, original := false, 0
+	request.Filter.Replayed, request.Filter.Generation = &no, &original
 	plan = w.plan(request)
 	require.EqualValues(t, 50, plan.Members)
 	w.apply(plan)
