@@ -19,12 +19,7 @@ import (
 // job.NotFoundErrorType, job.AmbiguousErrorType or job.RefusedErrorType.
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
-	if in.RequestID == "" {
-		in.RequestID = ownRequestID(info)
-	}
-	if in.Actor == "" {
-		in.Actor = "workflow " + info.WorkflowExecution.ID
-	}
+	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
 	if in.WorkflowID == "" {
 		return job.ReplayOutput{}, temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
 	}
@@ -45,11 +40,9 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 // activity removed it in an earlier attempt.
 func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	info := activity.GetInfo(ctx)
-	if in.Actor == "" {
-		in.Actor = "workflow " + info.WorkflowExecution.ID
-	}
+	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
-	return final(a.Store.PurgeRequested(ctx, key, ownRequestID(info), in.Actor))
+	return final(a.Store.PurgeRequested(ctx, key, in.RequestID, in.Actor))
 }
 
 // Edit makes a new revision of one dead letter of the activity's own namespace, and
@@ -59,12 +52,7 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 // job.ConflictErrorType when the dead letter was edited since the caller saw it.
 func (a *Activities) Edit(ctx context.Context, in job.EditInput) (job.EditOutput, error) {
 	info := activity.GetInfo(ctx)
-	if in.RequestID == "" {
-		in.RequestID = ownRequestID(info)
-	}
-	if in.Actor == "" {
-		in.Actor = "workflow " + info.WorkflowExecution.ID
-	}
+	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
 	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
 		Verb: dlqstore.VerbEdit, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
 		Actor: in.Actor, RequestID: in.RequestID,

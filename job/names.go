@@ -61,8 +61,11 @@ const (
 	// number of an attempt from the job's history.
 	AttemptActivityType = "deadletter.Attempt"
 
-	// ReplayMessage names the operator workflow's signal and its update.
+	// The operator workflow's signals and updates: see ReplayInput, PurgeInput and
+	// EditInput.
 	ReplayMessage = "replay"
+	PurgeMessage  = "purge"
+	EditMessage   = "edit"
 
 	// RetryNowSignal tells a job not to wait any longer: it ends a snooze, the wait
 	// after a refusal by a circuit breaker and, sent as signal-with-start, a start

@@ -1,5 +1,11 @@
 package job
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+)
+
 // ReplayInput asks for one replay: the input of activity deadletter.Replay and
 // of the operator workflow's signal and update "replay".
 type ReplayInput struct {
@@ -24,15 +30,18 @@ type ReplayOutput struct {
 }
 
 // PurgeInput asks for the removal of one dead letter: the input of activity
-// deadletter.Purge.
+// deadletter.Purge and of the operator workflow's signal and update "purge".
 type PurgeInput struct {
 	WorkflowID string `json:"workflow_id"`
 	RunID      string `json:"run_id,omitempty"`
-	Actor      string `json:"actor,omitempty"`
+	// RequestID makes the request repeatable. Empty means an id derived from the
+	// signal, update or activity.
+	RequestID string `json:"request_id,omitempty"`
+	Actor     string `json:"actor,omitempty"`
 }
 
 // EditInput asks for a new revision of one dead letter: the input of activity
-// deadletter.Edit.
+// deadletter.Edit and of the operator workflow's signal and update "edit".
 type EditInput struct {
 	WorkflowID string `json:"workflow_id"`
 	RunID      string `json:"run_id,omitempty"`
@@ -58,4 +67,44 @@ type EditOutput struct {
 	Revision int `json:"revision"`
 	// Replay is set when one was asked for.
 	Replay *ReplayOutput `json:"replay,omitempty"`
+}
+
+// Check says what is missing without which a request cannot be carried out.
+func (in ReplayInput) Check() error { return checkNamed(in.WorkflowID, "replay") }
+
+// Check says what is missing without which a request cannot be carried out.
+func (in PurgeInput) Check() error { return checkNamed(in.WorkflowID, "purge") }
+
+// Check returns every fault that shows without the dead letter.
+func (in EditInput) Check() error {
+	faults := []error{checkNamed(in.WorkflowID, "edit"), in.Edit.Validate()}
+	if in.Revision < 1 {
+		faults = append(faults, errors.New("revision is missing: say which one the edit is of"))
+	}
+	return errors.Join(faults...)
+}
+
+func checkNamed(workflowID, verb string) error {
+	if workflowID == "" {
+		return fmt.Errorf("workflow_id is missing: name the dead letter to %s", verb)
+	}
+	return nil
+}
+
+// Signed returns the request with an id and an actor where it has none.
+func (in ReplayInput) Signed(requestID, actor string) ReplayInput {
+	in.RequestID, in.Actor = cmp.Or(in.RequestID, requestID), cmp.Or(in.Actor, actor)
+	return in
+}
+
+// Signed returns the request with an id and an actor where it has none.
+func (in PurgeInput) Signed(requestID, actor string) PurgeInput {
+	in.RequestID, in.Actor = cmp.Or(in.RequestID, requestID), cmp.Or(in.Actor, actor)
+	return in
+}
+
+// Signed returns the request with an id and an actor where it has none.
+func (in EditInput) Signed(requestID, actor string) EditInput {
+	in.RequestID, in.Actor = cmp.Or(in.RequestID, requestID), cmp.Or(in.Actor, actor)
+	return in
 }

@@ -290,6 +290,11 @@ func TestFreshHistories(t *testing.T) {
 	require.NoError(t, w.update(in).Get(t.Context(), nil))
 	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == 2 }, patience, 20*time.Millisecond)
 	w.replays("operator", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
+	doomed := w.deadJob()
+	require.NoError(t, w.tell(job.EditMessage, job.EditInput{WorkflowID: dead.GetID(), Revision: 1, Edit: job.Edit{TaskQueue: "elsewhere"}}, &job.EditOutput{}))
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PurgeMessage, job.PurgeInput{WorkflowID: doomed.GetID()}))
+	w.purged(doomed)
+	w.replays("operator-verbs", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
 }
 
 // continuation takes the path of a job whose history is long when it ends free of

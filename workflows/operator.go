@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 
 	"go.temporal.io/sdk/converter"
@@ -22,36 +23,22 @@ const maxOperatorHistory = 4000
 // job.OperatorWorkflowType, one instance, job.OperatorWorkflowID. It runs until
 // it is cancelled, and finishes what it has accepted even then.
 //
-// Signal and update "replay" take a job.ReplayInput; the update returns a
-// job.ReplayOutput.
+// Signals and updates "replay", "purge" and "edit" take a job.ReplayInput, PurgeInput
+// and EditInput. The updates of replay and edit return a job.ReplayOutput and a
+// job.EditOutput.
 func (w Workflows) Operator(ctx workflow.Context) error {
-	err := workflow.SetUpdateHandlerWithOptions(ctx, job.ReplayMessage,
-		func(ctx workflow.Context, in job.ReplayInput) (job.ReplayOutput, error) {
-			return w.replay(ctx, in, "update", workflow.GetCurrentUpdateInfo(ctx).ID)
-		},
-		workflow.UpdateHandlerOptions{
-			Description: "Starts a new job from a dead letter.",
-			Validator: func(in job.ReplayInput) error {
-				if in.WorkflowID == "" {
-					return temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
-				}
-				return nil
-			},
-		})
-	if err != nil {
+	// A reset keeps this id, so a signal that runs again is the same request.
+	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID}
+	if err := errors.Join(
+		open[job.ReplayInput, job.ReplayOutput](ctx, w, &box, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
+		open[job.PurgeInput, struct{}](ctx, w, &box, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good."),
+		open[job.EditInput, job.EditOutput](ctx, w, &box, job.EditMessage, job.EditActivityType, "Makes a new revision of a dead letter."),
+	); err != nil {
 		return err
-	}
-
-	box := inbox{
-		signals: workflow.GetSignalChannelWithOptions(ctx, job.ReplayMessage, workflow.SignalChannelOptions{
-			Description: "Starts a new job from a dead letter, without an answer.",
-		}),
-		// A reset keeps this id, so a signal that runs again is the same request.
-		origin: workflow.GetInfo(ctx).OriginalRunID,
 	}
 	for {
 		err := workflow.Await(ctx, func() bool { return box.ready() || historyIsLong(ctx, maxOperatorHistory) })
-		box.start(ctx, w)
+		box.start(ctx)
 		if err == nil && !historyIsLong(ctx, maxOperatorHistory) {
 			continue
 		}
@@ -70,6 +57,54 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 	}
 }
 
+// request is the input of an activity that the operator workflow runs for others.
+type request[In any] interface {
+	Check() error
+	// Signed fills in what the sender left out.
+	Signed(requestID, actor string) In
+}
+
+// open takes one kind of request, by signal and by update.
+func open[In request[In], Out any](ctx workflow.Context, w Workflows, box *inbox, message, activityType, does string) error {
+	run := func(ctx workflow.Context, in In, via, id string) (out Out, err error) {
+		if message != job.ReplayMessage { // whose ids are older than the others
+			id = message + "-" + id
+		}
+		// What was accepted is finished, also when the operator workflow is cancelled.
+		ctx, _ = workflow.NewDisconnectedContext(ctx)
+		ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
+		err = workflow.ExecuteActivity(ctx, activityType, in.Signed(via+"-"+id, via)).Get(ctx, &out)
+		return out, err
+	}
+	box.slots = append(box.slots, &slot{
+		message: message,
+		signals: workflow.GetSignalChannelWithOptions(ctx, message, workflow.SignalChannelOptions{Description: does + " It gives no answer."}),
+		accept: func(raw converter.RawValue, id string) (func(workflow.Context) error, error) {
+			var in In
+			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
+				return nil, err
+			}
+			return func(ctx workflow.Context) error {
+				_, err := run(ctx, in, "signal", id)
+				return err
+			}, nil
+		},
+	})
+	return workflow.SetUpdateHandlerWithOptions(ctx, message,
+		func(ctx workflow.Context, in In) (Out, error) {
+			return run(ctx, in, "update", workflow.GetCurrentUpdateInfo(ctx).ID)
+		},
+		workflow.UpdateHandlerOptions{
+			Description: does,
+			Validator: func(in In) error {
+				if err := in.Check(); err != nil {
+					return temporal.NewNonRetryableApplicationError(err.Error(), job.RefusedErrorType, nil)
+				}
+				return nil
+			},
+		})
+}
+
 // historyIsLong reports whether the run should end and a new one go on.
 func historyIsLong(ctx workflow.Context, limit int) bool {
 	info := workflow.GetInfo(ctx)
@@ -78,52 +113,55 @@ func historyIsLong(ctx workflow.Context, limit int) bool {
 
 // inbox starts the requests that arrive by signal.
 type inbox struct {
-	signals  workflow.ReceiveChannel
-	origin   string
+	slots   []*slot
+	origin  string
+	running int
+}
+
+// slot takes one kind of signal.
+type slot struct {
+	message string
+	signals workflow.ReceiveChannel
+	// received makes the ids of requests that bring none.
 	received int
-	running  int
+	// accept decodes a request, and returns what carries it out.
+	accept func(raw converter.RawValue, id string) (func(workflow.Context) error, error)
 }
 
-func (b *inbox) ready() bool { return b.signals.Len() > 0 && b.running < maxOperatorRequests }
-func (b *inbox) idle() bool  { return b.signals.Len() == 0 && b.running == 0 }
+func (b *inbox) waiting() bool {
+	for _, s := range b.slots {
+		if s.signals.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
 
-func (b *inbox) start(ctx workflow.Context, w Workflows) {
-	for b.ready() {
-		// Taken raw: the SDK skips a signal that does not decode in silence, and the
-		// count would then depend on which signals came together.
-		var raw converter.RawValue
-		if !b.signals.ReceiveAsync(&raw) {
-			return
-		}
-		b.received++
-		var in job.ReplayInput
-		if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
-			workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "error", err)
-			continue
-		}
-		id := fmt.Sprintf("%s-%d", b.origin, b.received)
-		b.running++
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer func() { b.running-- }()
-			if _, err := w.replay(ctx, in, "signal", id); err != nil {
-				workflow.GetLogger(ctx).Error("deadletter: a replay by signal failed", "workflow_id", in.WorkflowID, "error", err)
+func (b *inbox) ready() bool { return b.waiting() && b.running < maxOperatorRequests }
+func (b *inbox) idle() bool  { return !b.waiting() && b.running == 0 }
+
+func (b *inbox) start(ctx workflow.Context) {
+	for _, s := range b.slots {
+		for s.signals.Len() > 0 && b.running < maxOperatorRequests {
+			// Taken raw: the SDK skips a signal that does not decode in silence, and the
+			// count would then depend on which signals came together.
+			var raw converter.RawValue
+			if !s.signals.ReceiveAsync(&raw) {
+				break
 			}
-		})
+			s.received++
+			carryOut, err := s.accept(raw, fmt.Sprintf("%s-%d", b.origin, s.received))
+			if err != nil {
+				workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "signal", s.message, "error", err)
+				continue
+			}
+			b.running++
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				defer func() { b.running-- }()
+				if err := carryOut(ctx); err != nil {
+					workflow.GetLogger(ctx).Error("deadletter: a request by signal failed", "signal", s.message, "error", err)
+				}
+			})
+		}
 	}
-}
-
-// replay runs one request; via and id stand in for what the sender left out.
-func (w Workflows) replay(ctx workflow.Context, in job.ReplayInput, via, id string) (job.ReplayOutput, error) {
-	if in.RequestID == "" {
-		in.RequestID = via + "-" + id
-	}
-	if in.Actor == "" {
-		in.Actor = via
-	}
-	// What was accepted is finished, also when the operator workflow is cancelled.
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
-	var out job.ReplayOutput
-	err := workflow.ExecuteActivity(ctx, job.ReplayActivityType, in).Get(ctx, &out)
-	return out, err
 }
