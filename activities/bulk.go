@@ -20,14 +20,14 @@ import (
 
 const (
 	// bulkStretch is how long one deadletter.BulkStep goes on to further chunks.
-	bulkStretch = 20 * time.Second
+	bulkStretch = 10 * time.Second
 	// bulkChunk and bulkChunkBytes bound what one transaction takes, and what is in
 	// memory at once.
 	bulkChunk      = 100
 	bulkChunkBytes = 16 << 20
 	// bulkChunkTime is how long a chunk may take at the chosen rate: a pause or a
 	// cancellation waits for it.
-	bulkChunkTime = 2 * time.Second
+	bulkChunkTime = time.Second
 	// bulkChunkLimit ends a chunk whose servers hang.
 	bulkChunkLimit = time.Minute
 	// bulkLanes is how many chunks are under way at once when no rate is asked for.

@@ -9,6 +9,7 @@ import (
 	failurepb "go.temporal.io/api/failure/v1"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
 )
 
 // fingerprint groups dead letters that died of the same cause: the same job type,
@@ -33,7 +34,11 @@ func fingerprint(dl *dlqstore.DeadLetter, failure *failurepb.Failure) string {
 	if failure.GetTimeoutFailureInfo() != nil {
 		message = failure.GetMessage() // not what the attempt before it said
 	}
-	if place == "" {
+	switch {
+	case dl.Reason == job.ReasonUnknownJobType:
+		// The message lists what the worker knows, in another order each time.
+		place = "unknown"
+	case place == "":
 		place = "message " + withoutParticulars(message)
 	}
 	hash := sha256.New()

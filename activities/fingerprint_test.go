@@ -55,6 +55,10 @@ func TestFingerprint(t *testing.T) {
 	}
 	require.NotEqual(t, fingerprint(dl("T", job.ReasonTimeout), nil), fingerprint(dl("U", job.ReasonTimeout), nil))
 	require.NotEqual(t, fingerprint(dl("T", job.ReasonTimeout), nil), fingerprint(dl("T", job.ReasonZombie), nil))
+	unknown := func(message string) string {
+		return fingerprint(&dlqstore.DeadLetter{JobType: "T", Reason: job.ReasonUnknownJobType, ErrorMessage: message}, plain(message))
+	}
+	require.Equal(t, unknown("unable to find activityType=T. Supported types: [A, B]"), unknown("unable to find activityType=T. Supported types: [B, A]"))
 	require.Regexp(t, "^[0-9a-f]{16}$", fingerprint(dl("", ""), nil))
 }
 

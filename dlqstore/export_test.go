@@ -30,7 +30,7 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 
 // partial are statements that are none without another.
 var partial = []string{
-	startingReplay, lockVictims, lockVictimsEnd, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
+	startingReplay, replayedForGood, lockVictims, lockVictimsEnd, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
 	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
 }
 

@@ -45,7 +45,7 @@ type Plan struct {
 }
 
 // Truncated reports whether the filter selected more than the plan may hold.
-func (p *Plan) Truncated() bool { return p.Matched > p.Members }
+func (p *Plan) Truncated() bool { return p.Matched > p.Members+p.Report.LeftOut }
 
 // Pending is how many members have not ended.
 func (p *Plan) Pending() int64 { return p.Members - p.Done - p.Skipped - p.Failed }
@@ -58,6 +58,8 @@ func (p *Plan) Progress() job.BulkProgress {
 	}
 }
 
+func (p *Plan) skipsReplayed() bool { return p.Verb == job.BulkReplay && !p.Parameters.IncludeReplayed }
+
 func (p *Plan) skipsSuperseded() bool {
 	return p.Verb == job.BulkReplay && !p.Parameters.IncludeSuperseded
 }
@@ -67,6 +69,9 @@ type PlanParameters struct {
 	job.BulkSettings
 	// IncludeSuperseded replays also dead letters whose job succeeded later.
 	IncludeSuperseded bool `json:"include_superseded,omitempty"`
+	// IncludeReplayed replays also dead letters of which a replay has succeeded or is
+	// still under way.
+	IncludeReplayed bool `json:"include_replayed,omitempty"`
 	// Edit is what an edit or a retag does to each member: the JSON of its request,
 	// as a text, because jsonb would alter its numbers.
 	Edit string `json:"edit,omitempty"`
@@ -79,6 +84,9 @@ type PlanReport struct {
 	// OldestDeadAt and NewestDeadAt are nil when there is no member.
 	OldestDeadAt *time.Time `json:"oldest_dead_at"`
 	NewestDeadAt *time.Time `json:"newest_dead_at"`
+	// LeftOut are matches that are no members, because a replay of them has succeeded
+	// or is under way; see PlanParameters.IncludeReplayed.
+	LeftOut int64 `json:"left_out"`
 	// Superseded are members whose job succeeded later, Replayed those that were
 	// replayed before, Held those that another plan holds too.
 	Superseded int64        `json:"superseded"`
@@ -111,6 +119,14 @@ const (
 	insertPlan = `
 insert into {schema}.plans (id, namespace, verb, filter, parameters, actor, expires_at, matched, members)
 values (@id, @namespace, @verb, @filter::jsonb, @parameters::jsonb, @actor, now() + @lifetime_ms * interval '1 millisecond', @matched, 0)`
+
+	// replayedForGood is true of a dead letter d of which a replay has succeeded or is
+	// under way: another one would do its work again.
+	replayedForGood = `exists (
+		select from {schema}.replays r
+		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id
+			and (r.outcome is null or r.outcome = 'succeeded')
+	)`
 
 	// freezeChosen, the filter's clause and freezeMembers make one statement.
 	freezeChosen = `
@@ -243,6 +259,21 @@ func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRe
 	if _, err := tx.Exec(ctx, s.sql(insertPlan), plan); err != nil {
 		return classify(err)
 	}
+	leftOut := int64(0)
+	if request.Verb == job.BulkReplay && !request.Parameters.IncludeReplayed {
+		replayed, args, err := s.where(request.Filter, s.sql(replayedForGood))
+		if err != nil {
+			return err
+		}
+		counts, err := collect(ctx, tx, s.sql(selectCount)+replayed, args, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		leftOut = counts[0]
+		if where, _, err = s.where(request.Filter, "not "+s.sql(replayedForGood)); err != nil {
+			return err
+		}
+	}
 	args["id"], args["limit"] = id, request.Limit
 	args["skip_superseded"] = request.Verb == job.BulkReplay && !request.Parameters.IncludeSuperseded
 	if _, err := tx.Exec(ctx, s.sql(freezeChosen)+where+s.sql(freezeMembers), args); err != nil {
@@ -260,6 +291,7 @@ func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRe
 	if err != nil {
 		return err
 	}
+	report.LeftOut = leftOut
 	plan["report"] = holdableJSON(report)
 	if _, err := tx.Exec(ctx, s.sql(storePlanReport), plan); err != nil {
 		return classify(err)

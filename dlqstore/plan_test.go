@@ -238,3 +238,48 @@ func TestPlanStates(t *testing.T) {
 	_, err = store.Plan(ctx, "elsewhere", made.ID)
 	require.ErrorIs(t, err, dlqstore.ErrNotFound)
 }
+
+// TestPlanLeavesReplayed proves that a plan of replays leaves out what a replay has
+// brought back or is about to, unless that is asked for, and that what was replayed
+// after the plan was made is skipped.
+func TestPlanLeavesReplayed(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	letters(t, store, 5)
+	for id, outcome := range map[string]job.Outcome{"w1": job.OutcomeSucceeded, "w2": "", "w3": job.OutcomeDeadLettered} {
+		start := begin(t, store, keyOf(id), id)
+		require.NoError(t, store.ConfirmReplay(t.Context(), id, "run"))
+		if outcome != "" {
+			require.NoError(t, store.Settle(t.Context(), dlqstore.SettleRequest{
+				Key: dlqstore.Key{Namespace: "default", WorkflowID: start.Replay.NewWorkflowID, RunID: "run"}, FirstRunID: "run", Outcome: outcome, Replayed: true,
+			}))
+		}
+	}
+	request := dlqstore.PlanRequest{Verb: job.BulkReplay, All: true, Limit: 3}
+	first := plan(t, store, request)
+	require.EqualValues(t, 5, first.Matched)
+	require.EqualValues(t, 2, first.Report.LeftOut)
+	require.EqualValues(t, 3, first.Members)
+	require.False(t, first.Truncated())
+	require.Equal(t, "w3", first.Report.Sample[0].WorkflowID)
+	second := begun(t, store, plan(t, store, request))
+	request.Parameters.IncludeReplayed = true
+	require.True(t, plan(t, store, request).Truncated())
+
+	first = begun(t, store, first)
+	members, err := store.Members(t.Context(), first.ID, 0, 10)
+	require.NoError(t, err)
+	starts, err := store.BeginMemberReplays(t.Context(), first, members)
+	require.NoError(t, err)
+	require.Len(t, starts, 3)
+	members, err = store.Members(t.Context(), second.ID, 0, 10)
+	require.NoError(t, err)
+	starts, err = store.BeginMemberReplays(t.Context(), second, members)
+	require.NoError(t, err)
+	require.Empty(t, starts, "the first plan has these in hand")
+	causes, err := store.PlanCauses(t.Context(), second.ID, 5)
+	require.NoError(t, err)
+	require.Len(t, causes, 1)
+	require.EqualValues(t, 3, causes[0].Members)
+	require.Contains(t, causes[0].Error, "it was replayed after the plan was made")
+}

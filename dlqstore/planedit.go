@@ -122,7 +122,7 @@ func (s *Store) EditMembers(ctx context.Context, plan *Plan, members []Member, p
 			case err != nil && refusalCause(err) == nil:
 				return err
 			case err != nil:
-				ends[i].State, ends[i].Error = ItemSkipped, err.Error()
+				ends[i].State, ends[i].Error = ItemSkipped, ownWords(err)
 			}
 		}
 		return s.endMembers(ctx, tx, plan, ends)
@@ -131,6 +131,22 @@ func (s *Store) EditMembers(ctx context.Context, plan *Plan, members []Member, p
 		return fmt.Errorf("edit members of %s: %w", plan.ID, err)
 	}
 	return nil
+}
+
+// ownWords leaves out what the member's row says already.
+func ownWords(err error) string {
+	var conflict *ConflictError
+	var refused *EditError
+	switch {
+	case errors.As(err, &conflict):
+		return fmt.Sprintf("it was edited after the plan was made: revision %d was planned and it has %d", conflict.Seen, conflict.Current)
+	case errors.As(err, &refused):
+		return refused.Error()
+	case errors.Is(err, ErrNotFound):
+		return memberGone
+	default:
+		return err.Error()
+	}
 }
 
 // diffText is a difference as JSON that escapes nothing without need.

@@ -148,11 +148,13 @@ func memberArgs(plan *Plan, members []Member) pgx.NamedArgs {
 	return pgx.NamedArgs{"namespace": plan.Namespace, "workflow_ids": workflowIDs, "run_ids": runIDs, "id": plan.ID, "actor": plan.AppliedBy}
 }
 
+const memberGone = "the dead letter is gone: it was purged after the plan was made"
+
 // unfit says why a bulk verb leaves a member alone; empty when it does not.
 func (m Member) unfit(plan *Plan, dl *DeadLetter) string {
 	switch {
 	case dl == nil:
-		return "the dead letter is gone: it was purged after the plan was made"
+		return memberGone
 	case dl.Revision != m.Revision:
 		return fmt.Sprintf("it was edited after the plan was made: revision %d was planned and it has %d", m.Revision, dl.Revision)
 	case plan.skipsSuperseded() && dl.SupersededAt != nil:

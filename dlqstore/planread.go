@@ -39,6 +39,31 @@ order by i.position
 limit @limit`
 )
 
+const selectPlanCauses = `
+select state, error, count(*)
+from {schema}.plan_items
+where plan_id = @id and state in ('skipped', 'failed')
+group by state, error
+order by count(*) desc, error
+limit @limit`
+
+// PlanCause is why members were not done, and how many.
+type PlanCause struct {
+	State   ItemState `json:"state"` // skipped or failed
+	Error   string    `json:"error"`
+	Members int64     `json:"members"`
+}
+
+// PlanCauses returns the commonest causes for which members of a plan were skipped
+// or failed, the commonest first.
+func (s *Store) PlanCauses(ctx context.Context, id string, limit int) ([]PlanCause, error) {
+	causes, err := query(ctx, s, selectPlanCauses, pgx.NamedArgs{"id": text.Holdable(id), "limit": limit}, pgx.RowToStructByPos[PlanCause])
+	if err != nil {
+		return nil, fmt.Errorf("causes in plan %s: %w", id, err)
+	}
+	return causes, nil
+}
+
 // ItemState is where a member of a plan stands: a closed set.
 type ItemState string
 

@@ -3,6 +3,7 @@ package dlqstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +50,14 @@ join {schema}.dead_letters d on (d.namespace, d.workflow_id, d.run_id) = (i.name
 where i.plan_id = @id and i.state = 'pending'
 order by i.position
 limit @limit`
+
+	// selectReplayedMembers finds, among locked dead letters, those that were replayed
+	// by somebody else meanwhile.
+	selectReplayedMembers = `
+select distinct d.namespace, d.workflow_id, d.run_id
+from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
+join {schema}.dead_letters d on d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
+where ` + replayedForGood
 
 	selectOutcomes = `
 select
@@ -126,6 +135,10 @@ func (s *Store) beginMemberReplays(ctx context.Context, tx pgx.Tx, plan *Plan, m
 	if err := s.endMembers(ctx, tx, plan, ends); err != nil {
 		return nil, err
 	}
+	fresh, err = s.withoutReplayed(ctx, tx, plan, fresh)
+	if err != nil {
+		return nil, err
+	}
 	begun, err := s.insertMemberReplays(ctx, tx, plan, fresh)
 	if err != nil {
 		return nil, err
@@ -136,6 +149,28 @@ func (s *Store) beginMemberReplays(ctx context.Context, tx pgx.Tx, plan *Plan, m
 		starts = append(starts, MemberStart{m.Position, ReplayStart{Replay: begun[RequestOf(plan.ID, m.Position)], DeadLetter: dl, Fresh: true}})
 	}
 	return starts, nil
+}
+
+// withoutReplayed ends the members that were replayed since the plan was made: by a
+// person, or by another plan.
+func (s *Store) withoutReplayed(ctx context.Context, tx pgx.Tx, plan *Plan, members []Member) ([]Member, error) {
+	if len(members) == 0 || !plan.skipsReplayed() {
+		return members, nil
+	}
+	replayed, err := collect(ctx, tx, s.sql(selectReplayedMembers), memberArgs(plan, members), pgx.RowToStructByPos[Key])
+	if err != nil || len(replayed) == 0 {
+		return members, err
+	}
+	var fit []Member
+	var ends []MemberEnd
+	for _, m := range members {
+		if slices.Contains(replayed, m.Key) {
+			ends = append(ends, MemberEnd{m.Position, ItemSkipped, "it was replayed after the plan was made: that job has succeeded or is under way"})
+		} else {
+			fit = append(fit, m)
+		}
+	}
+	return fit, s.endMembers(ctx, tx, plan, ends)
 }
 
 func (s *Store) replaysByRequest(ctx context.Context, tx pgx.Tx, statement string, args pgx.NamedArgs) (map[string]Replay, error) {

@@ -17,7 +17,7 @@ const (
 	// bulkActivityTime bounds one try of an operation's activity, bulkHeartbeat the
 	// silence of its worker.
 	bulkActivityTime = 15 * time.Minute
-	bulkHeartbeat    = 8 * time.Second
+	bulkHeartbeat    = 5 * time.Second
 	// bulkStuckWait is before the next stretch after one that ended no member.
 	bulkStuckWait = 5 * time.Second
 	// maxCanaryStep is where an operation with a canary stops to grow its steps.

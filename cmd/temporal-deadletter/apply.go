@@ -58,6 +58,9 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	if err != nil {
 		return planError(err)
 	}
+	if err := a.settings.check(); err != nil {
+		return err
+	}
 	var settings *job.BulkSettings
 	if asked, given := a.settings.over(plan.Parameters.BulkSettings); given {
 		if err := asked.Check(plan.Verb); err != nil {
@@ -88,7 +91,7 @@ func (c *cli) applyPlanned(ctx context.Context, s *session, plan *dlqstore.Plan,
 	if settings != nil {
 		shown.Parameters.BulkSettings = *settings
 	}
-	if err := planTable(c.aside(), &shown, s.config, filterText(plan.Filter)); err != nil || yes {
+	if err := planTable(c.aside(), &shown, s.config); err != nil || yes {
 		return err
 	}
 	return c.confirm(ctx, deed(plan)+"?", "nothing was changed")
@@ -131,6 +134,15 @@ func (c *cli) follow(ctx context.Context, s *session, plan *dlqstore.Plan) error
 	}
 	if err != nil {
 		return err
+	}
+	if ended.Skipped > 0 || ended.Failed > 0 {
+		causes, err := s.store.PlanCauses(ctx, ended.ID, maxCauses)
+		if err == nil {
+			err = causeTable(c.aside(), causes)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return endError(ended)
 }

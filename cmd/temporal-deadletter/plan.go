@@ -111,7 +111,8 @@ func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
 	cmd.Flags().BoolVar(&p.request.All, "all", false, "allow a plan without a filter: every dead letter of the namespace")
 	cmd.Flags().IntVar(&p.request.Limit, "limit", dlqstore.DefaultPlanLimit, fmt.Sprintf("most members, the oldest first, up to %d", dlqstore.MaxPlanLimit))
 	if verb == job.BulkReplay {
-		cmd.Flags().BoolVar(&p.request.Parameters.IncludeSuperseded, "include-superseded", false, "replay also those whose job succeeded later")
+		cmd.Flags().BoolVar(&p.request.Parameters.IncludeSuperseded, "include-superseded", false, "replay also those whose job, reset by a person, succeeded later")
+		cmd.Flags().BoolVar(&p.request.Parameters.IncludeReplayed, "include-replayed", false, "replay also those of which a replay succeeded or is under way")
 	}
 	return cmd
 }
@@ -126,6 +127,9 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 		return usagef("say which dead letters: a filter such as --reason, or --all; see `%s plan %s --help`", name, p.request.Verb)
 	case p.request.Limit < 1 || p.request.Limit > dlqstore.MaxPlanLimit:
 		return usagef("--limit: %d is not between 1 and %d", p.request.Limit, dlqstore.MaxPlanLimit)
+	}
+	if err := p.settings.check(); err != nil {
+		return err
 	}
 	p.request.Parameters.BulkSettings, _ = p.settings.over(job.BulkSettings{})
 	if err := p.request.Parameters.Check(p.request.Verb); err != nil {
@@ -145,7 +149,7 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 		if err != nil {
 			return err
 		}
-		return c.printPlan(plan, config, describe(p.request.Filter))
+		return c.printPlan(ctx, store, plan, config)
 	})
 }
 
@@ -177,17 +181,20 @@ func (s *settingsFlags) add(cmd *cobra.Command, canary bool) {
 	}
 }
 
+// check refuses a rate of 0, which one takes for none and another for no limit.
+func (s *settingsFlags) check() error {
+	if s.settings.Rate == 0 {
+		return usagef("--rate: 0 is none; give dead letters per second, such as 0.5, or -1 for no limit")
+	}
+	return nil
+}
+
 // over returns the settings with those of the flags that were given, and whether
 // any was.
 func (s *settingsFlags) over(settings job.BulkSettings) (job.BulkSettings, bool) {
 	given := false
 	for name, take := range map[string]func(){
-		"rate": func() {
-			settings.Rate = s.settings.Rate
-			if settings.Rate == 0 {
-				settings.Rate = -1 // a rate of 0 that a person writes means none
-			}
-		},
+		"rate":        func() { settings.Rate = s.settings.Rate },
 		"concurrency": func() { settings.Concurrency = s.settings.Concurrency },
 		"canary":      func() { settings.Canary = s.settings.Canary },
 		"max-refail": func() {

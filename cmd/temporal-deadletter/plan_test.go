@@ -99,6 +99,7 @@ func TestPlanUsage(t *testing.T) {
 		{[]string{"plan", "bury"}, exitUsage, `"bury"`},
 		{[]string{"plan", "replay"}, exitUsage, "say which dead letters: a filter such as --reason, or --all"},
 		{[]string{"plan", "replay", "--type", ""}, exitUsage, "--type has an empty value"},
+		{[]string{"plan", "replay", "--all", "--rate", "0"}, exitUsage, "--rate: 0 is none; give dead letters per second"},
 		{[]string{"plan", "replay", "--all", "--limit", "0"}, exitUsage, "--limit: 0 is not between 1 and 1000000"},
 		{[]string{"plan", "replay", "--all", "--max-refail", "120%"}, exitUsage, `"120%" is no share such as 20% or 0.2`},
 		{[]string{"plan", "replay", "--all", "--max-refail", "20%"}, exitUsage, "it needs a canary"},
@@ -218,7 +219,10 @@ func TestPlanEdit(t *testing.T) {
 		require.Equal(t, exitUsage, r.code, args)
 		require.Contains(t, r.errw, says)
 	}
-	id := b.newPlan("edit", "--type", "SendEmail", "--merge-patch", `{"price": 2.50}`, "--set-queue", "slow", "--rate", "-1")
+	text := b.succeed("plan", "edit", "--type", "SendEmail", "--merge-patch", `{"price": 2.50}`, "--set-queue", "slow", "--rate", "-1")
+	require.Regexp(t, `(?m)^Change +\{"merge_patch":\{"price":2.50\},"task_queue":"slow"\}$`, text)
+	require.Regexp(t, `(?s)Left alone.*1 +skipped .*this job has 0.*Sample.*planned-1 .*/arguments/0/price 1\.10 → 2\.50`, text)
+	id := regexp.MustCompile(`plan-\w{10}`).FindString(text)
 	require.Regexp(t, `pending +planned-1 +/arguments/0/price 1\.10 → 2\.50, /task_queue "emails" → "slow"`, b.succeed("plan", "items", id))
 	require.Regexp(t, `skipped +planned-2 .*this job has 0`, b.succeed("plan", "items", id))
 	r := b.call("apply", id, "--yes")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func (c *cli) planShowCommand() *cobra.Command {
 				if err != nil {
 					return planError(err)
 				}
-				return c.printPlan(plan, config, filterText(plan.Filter))
+				return c.printPlan(cmd.Context(), store, plan, config)
 			})
 		},
 	}
@@ -118,8 +119,9 @@ func filterText(stored json.RawMessage) string {
 // planJSON is a plan with what follows from its numbers.
 type planJSON struct {
 	*dlqstore.Plan
-	WillAffect int64 `json:"will_affect"`
-	Truncated  bool  `json:"truncated"`
+	Causes     []dlqstore.PlanCause `json:"causes,omitempty"` // the commonest, of skipped and failed members
+	WillAffect int64                `json:"will_affect"`
+	Truncated  bool                 `json:"truncated"`
 	// EstimatedSeconds is null when no rate limits the operation.
 	EstimatedSeconds *float64 `json:"estimated_seconds"`
 }
@@ -141,41 +143,77 @@ func estimate(p *dlqstore.Plan) (seconds float64, limited bool) {
 	return float64(p.Pending()) / rate, true
 }
 
-func (c *cli) printPlan(p *dlqstore.Plan, config *connect.Config, filter string) error {
-	if c.output != outputText {
-		return c.printJSON(planOf(p))
+// maxCauses is how many causes of skips and failures are shown.
+const maxCauses = 5
+
+func (c *cli) printPlan(ctx context.Context, store *dlqstore.Store, p *dlqstore.Plan, config *connect.Config) error {
+	causes, err := store.PlanCauses(ctx, p.ID, maxCauses)
+	if err != nil {
+		return err
 	}
-	if err := planTable(c.out, p, config, filter); err != nil {
+	if c.output != outputText {
+		shown := planOf(p)
+		shown.Causes = notNil(causes)
+		return c.printJSON(shown)
+	}
+	if err := planTable(c.out, p, config); err != nil {
+		return err
+	}
+	if err := causeTable(c.out, causes); err != nil {
 		return err
 	}
 	if p.State != job.PlanPlanned || p.Appliable() != nil {
 		return nil
 	}
-	if err := sampleTable(c.out, p); err != nil {
+	if err := c.sampleTable(ctx, store, p); err != nil {
 		return err
 	}
 	if p.Pending() == 0 {
 		_, err := fmt.Fprintln(c.out, "\nThere is nothing to apply.")
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "\nNothing has been changed. Until %s, apply it with: %s apply %s\n", timeText(&p.ExpiresAt), name, p.ID)
+	_, err = fmt.Fprintf(c.out, "\nNothing has been changed. Until %s, apply it with: %s apply %s\n", timeText(&p.ExpiresAt), name, p.ID)
 	return err
 }
 
-func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config, filter string) error {
+func causeTable(w io.Writer, causes []dlqstore.PlanCause) error {
+	if len(causes) == 0 {
+		return nil
+	}
+	section(w, "Left alone")
+	rows := [][]string{{"  MEMBERS", "STATE", "WHY"}}
+	for _, cause := range causes {
+		rows = append(rows, []string{"  " + number(cause.Members), string(cause.State), shortened(printable(cause.Error), 2*maxErrorCell)})
+	}
+	return table(w, rows)
+}
+
+func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 	rows := [][]string{
 		{"Plan", p.ID + ", by " + printable(p.Actor) + " at " + timeText(&p.CreatedAt)},
 		{"Verb", string(p.Verb)},
 		{"Namespace", printable(config.Temporal.Namespace)},
 		{"Database", printable(config.Database()) + ", schema " + printable(config.Schema)},
-		{"Filter", filter},
+		{"Filter", filterText(p.Filter)},
+	}
+	if p.Parameters.Edit != "" {
+		rows = append(rows, []string{"Change", shortened(printable(strings.TrimSpace(p.Parameters.Edit)), 4*maxErrorCell)})
+	}
+	rows = append(rows, [][]string{
 		{"Matched", number(p.Matched)},
 		{"Members", number(p.Members)},
+	}...)
+	report := &p.Report
+	if report.LeftOut > 0 {
+		rows = append(rows, []string{"Left out", fmt.Sprintf("%d, because a replay of them succeeded or is under way; --include-replayed takes them in", report.LeftOut)})
 	}
 	if p.Truncated() {
-		rows = append(rows, []string{"Truncated", fmt.Sprintf("yes: the %d oldest of %d; raise --limit, or plan again afterwards", p.Members, p.Matched)})
+		more := "raise --limit"
+		if p.Verb == job.BulkReplay || p.Verb == job.BulkPurge {
+			more += ", or plan again when these are done"
+		}
+		rows = append(rows, []string{"Truncated", fmt.Sprintf("yes: the %d oldest of %d; %s", p.Members, p.Matched-report.LeftOut, more)})
 	}
-	report := &p.Report
 	rows = append(rows, []string{"By reason", tally(report.ByReason)}, []string{"By type", tally(report.ByType)})
 	if report.OldestDeadAt != nil {
 		rows = append(rows, []string{"Dead", "from " + timeText(report.OldestDeadAt) + " to " + timeText(report.NewestDeadAt)})
@@ -232,16 +270,25 @@ func speedText(p *dlqstore.Plan) string {
 	return fmt.Sprintf("%g per second, about %s", p.Parameters.WithDefaults().Rate, max(took, time.Second))
 }
 
-func sampleTable(w io.Writer, p *dlqstore.Plan) error {
+// sampleTable shows a few members: those of an edit with what would change.
+func (c *cli) sampleTable(ctx context.Context, store *dlqstore.Store, p *dlqstore.Plan) error {
 	if len(p.Report.Sample) == 0 {
 		return nil
 	}
-	section(w, "Sample")
+	if p.Parameters.Edit != "" {
+		items, err := store.PlanItems(ctx, p.ID, dlqstore.ItemPending, 0, len(p.Report.Sample))
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		section(c.out, "Sample")
+		return itemTable(c.out, items)
+	}
+	section(c.out, "Sample")
 	rows := [][]string{{"  DEAD AT", "REASON", "TYPE", "WORKFLOW ID", "ERROR"}}
 	for _, s := range p.Report.Sample {
 		rows = append(rows, []string{
 			"  " + timeText(&s.DeadAt), string(s.Reason), printable(s.JobType), printable(s.WorkflowID), shortened(printable(s.ErrorMessage), maxErrorCell),
 		})
 	}
-	return table(w, rows)
+	return table(c.out, rows)
 }

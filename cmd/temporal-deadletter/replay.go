@@ -23,7 +23,8 @@ func (c *cli) replayCommand() *cobra.Command {
 		Short: "Start a new job from a dead letter, with a fresh budget",
 		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
 			"attempts and a fresh age. The dead letter stays, and counts the replay. It asks before it\n" +
-			"replays a job that a person reset and that succeeded after all.",
+			"repeats work: when a replay has succeeded or is under way, or a person has reset the job and\n" +
+			"it succeeded after all.",
 		Example: "  " + name + " replay -w order-4711\n" +
 			"  " + name + " replay -w order-4711 --request-id ticket-42 --actor oncall -o json",
 		Args: key.arguments,
@@ -32,7 +33,8 @@ func (c *cli) replayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if requestID == "" {
+			repeated := requestID != ""
+			if !repeated {
 				requestID = uuid.NewString() // known here, so that a failure can name it
 			}
 			s, err := c.connect(cmd.Context())
@@ -40,6 +42,11 @@ func (c *cli) replayCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
+			if !repeated {
+				if err := c.replayedBefore(cmd.Context(), s, key, yes); err != nil {
+					return err
+				}
+			}
 			request := operator.ReplayRequest{WorkflowID: key.workflowID, RunID: key.runID, RequestID: requestID, Actor: who}
 			started, err := s.Replay(cmd.Context(), request)
 			if errors.Is(err, dlqstore.ErrSuperseded) {
@@ -75,7 +82,7 @@ func (c *cli) replayCommand() *cobra.Command {
 	key.add(cmd)
 	actor.add(cmd)
 	cmd.Flags().StringVar(&requestID, "request-id", "", "makes the request repeatable: the same id gives the same new job (default: a fresh id)")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask about a job that succeeded after all")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask about work that would be done again")
 	return cmd
 }
 

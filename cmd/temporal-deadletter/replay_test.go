@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,4 +82,28 @@ create trigger fail before update on deadletter.replays execute function fail()`
 	require.NoError(t, err)
 	require.Len(t, replays, 1)
 	require.NotNil(t, replays[0].NewRunID)
+}
+
+// TestReplayAgain proves that a replay which would repeat the work of an earlier one
+// is asked about at a terminal and told to a script, and that --yes and a request id
+// that was used before mean it.
+func TestReplayAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	key := b.move("again-1")
+	b.succeed("replay", "again-1", "--request-id", "first")
+	r := b.call("replay", "again-1", "--request-id", "first")
+	require.Zero(t, r.code)
+	require.Empty(t, r.errw)
+	r = call(t, b.environ, person{strings.NewReader("n\n")}, "replay", "again-1")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "a replay of it is under way, as again-1-replay-")
+	require.Contains(t, r.errw, "nothing was replayed: the answer was not yes")
+	r = b.call("replay", "again-1")
+	require.Zero(t, r.code)
+	require.Contains(t, r.errw, "a replay of it is under way")
+	require.Empty(t, b.call("replay", "again-1", "--yes").errw)
+	dl, err := b.store.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, 3, dl.ResurrectionCount)
 }
