@@ -13,6 +13,8 @@
 //     [Store.BeginReplay] and [Store.ConfirmReplay].
 //   - Payloads are kept byte for byte. Text that Postgres cannot hold is made
 //     holdable; a JSON copy that Postgres cannot hold is left out.
+//   - A plan changes what it froze and nothing else, and each of its members once,
+//     see [Store.CreatePlan].
 //   - Every mutation writes an event with its actor in the same transaction.
 //   - Counts and groups are exact at any moment and do not read the table: triggers
 //     keep a summary, whoever writes, and [Store.Compact] keeps it small.
@@ -23,6 +25,10 @@
 // COMMITTED; under a stricter level a concurrent duplicate ends in a
 // serialization failure, to be retried by the caller. The bounds in time are then
 // the caller's too.
+//
+// Most callers want package operator, which needs no more than these: [Open],
+// [Migrate], the filters, and the types of rows. What moves, begins, confirms, settles
+// and ends things is for the workers of the dead-letter queue.
 //
 // Table events marks each moved job with its move event: that row is what keeps a
 // purged job purged. A program that prunes events must spare those of verb move.
