@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
@@ -48,7 +49,15 @@ const (
 // BulkBegin lets a plan's operation begin, or go on after its workflow was ended
 // from outside. A plan that has ended, expired, or never was cannot.
 func (a *Activities) BulkBegin(ctx context.Context, in job.BulkInput) (job.BulkPlan, error) {
-	plan, err := a.Store.BeginPlan(ctx, activity.GetInfo(ctx).Namespace, in.PlanID, in.Actor, in.Settings)
+	info := activity.GetInfo(ctx)
+	if want := job.BulkWorkflowID(in.PlanID); info.WorkflowExecution.ID != want {
+		// Under one id there is one operation, which can be found, paused and cancelled.
+		return job.BulkPlan{}, temporal.NewNonRetryableApplicationError("an operation of this plan must have workflow id "+want, job.RefusedErrorType, nil)
+	}
+	if in.Actor == "" {
+		return job.BulkPlan{}, temporal.NewNonRetryableApplicationError("the actor is missing: say who applies the plan", job.RefusedErrorType, nil)
+	}
+	plan, err := a.Store.BeginPlan(ctx, info.Namespace, in.PlanID, in.Actor, in.Settings)
 	if err != nil {
 		return job.BulkPlan{}, final(err)
 	}

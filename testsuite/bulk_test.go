@@ -223,3 +223,32 @@ where (namespace, workflow_id, run_id) in (
 		require.NotEmpty(t, item.Error)
 	}
 }
+
+// TestBulkRefused proves that an operation which names no plan, no actor, or runs
+// under another id than its plan's, fails at once with the cause.
+func TestBulkRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.startJobs(handlers{"Fail": fail})
+	w.startDLQ(nil)
+	w.deadJob()
+	stop()
+	plan := w.plan(dlqstore.PlanRequest{Verb: job.BulkReplay, All: true})
+	for name, test := range map[string]struct {
+		id   string
+		in   any
+		want string
+	}{
+		"other id": {"elsewhere", job.BulkInput{PlanID: plan.ID, Actor: "ann"}, "must have workflow id deadletter-bulk-" + plan.ID},
+		"no actor": {job.BulkWorkflowID(plan.ID), job.BulkInput{PlanID: plan.ID}, "the actor is missing"},
+		"no plan":  {job.BulkWorkflowID("plan-none"), job.BulkInput{PlanID: "plan-none", Actor: "ann"}, "not found"},
+		"settings": {job.BulkWorkflowID(plan.ID), job.BulkInput{PlanID: plan.ID, Actor: "ann", Settings: &job.BulkSettings{Concurrency: 1000}}, "concurrency 1000"},
+	} {
+		run, err := w.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: test.id, TaskQueue: job.DefaultTaskQueue}, job.BulkWorkflowType, test.in)
+		require.NoError(t, err, name)
+		require.ErrorContains(t, w.wait(run, nil), test.want, name)
+	}
+	require.EqualValues(t, 1, w.count())
+	w.apply(plan)
+	require.Equal(t, job.PlanFinished, w.ended(plan).State)
+}
