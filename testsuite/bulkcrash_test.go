@@ -1,0 +1,91 @@
+package testsuite_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// killedAt applies the plan with a worker of its own, and kills that with kill -9
+// when so many members are done.
+func (w *world) killedAt(plan *dlqstore.Plan, done int64) {
+	w.t.Helper()
+	w.apply(plan)
+	doomed := w.startProcess(roleDLQ, "never")
+	require.Eventually(w.t, func() bool {
+		now, err := w.operator.Plan(w.t.Context(), plan.ID)
+		require.NoError(w.t, err)
+		return now.Done >= done
+	}, patience, 20*time.Millisecond)
+	require.NoError(w.t, doomed.Process.Kill())
+	_ = doomed.Wait()
+}
+
+// clones makes so many dead letters of one that died, whose jobs go on dying.
+func (w *world) clones(n int) {
+	w.t.Helper()
+	w.startJobs(handlers{"Fail": fail})
+	stop := w.startDLQ(nil)
+	w.cloneDead(w.deadJob(), "bulk-", n)
+	stop()
+}
+
+// TestBulkCanaryKilled proves that a canary is no larger when its worker is killed in
+// the middle of it.
+func TestBulkCanaryKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.clones(29)
+	plan := w.plan(dlqstore.PlanRequest{
+		Verb: job.BulkReplay, All: true,
+		Parameters: dlqstore.PlanParameters{BulkSettings: job.BulkSettings{Rate: 1, Canary: 6}}, // in chunks of two
+	})
+	w.killedAt(plan, 2)
+	w.startDLQ(nil)
+	plan = w.ended(plan)
+	require.Equal(t, job.PlanStopped, plan.State)
+	require.EqualValues(t, 6, plan.Done, "the canary grew")
+	require.EqualValues(t, 24, plan.Pending())
+	started, distinct := w.started()
+	require.Equal(t, 6, started)
+	require.Equal(t, 6, distinct)
+}
+
+// TestBulkPausedKilled proves that an operation whose worker is killed and which is
+// told to pause before the server has noticed is paused, goes on when it is told to,
+// pauses in its canary too, and ends.
+func TestBulkPausedKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.clones(9)
+	plan := w.plan(dlqstore.PlanRequest{
+		Verb: job.BulkReplay, All: true,
+		Parameters: dlqstore.PlanParameters{BulkSettings: job.BulkSettings{Rate: 1}},
+	})
+	w.killedAt(plan, 2)
+	require.NoError(t, w.operator.PausePlan(t.Context(), plan.ID, "carl"))
+	w.startDLQ(nil)
+	w.inState(plan, job.PlanPaused)
+	require.NoError(t, w.operator.ResumePlan(t.Context(), plan.ID, "carl"))
+	plan = w.ended(plan)
+	require.Equal(t, job.BulkProgress{PlanID: plan.ID, State: job.PlanFinished, Members: 10, Done: 10}, plan.Progress())
+	started, distinct := w.started()
+	require.Equal(t, 10, started)
+	require.Equal(t, 10, distinct)
+}
+
+// inState waits until the plan is in a state.
+func (w *world) inState(plan *dlqstore.Plan, want job.PlanState) {
+	w.t.Helper()
+	last := plan
+	require.Eventually(w.t, func() bool {
+		var err error
+		last, err = w.operator.Plan(w.t.Context(), plan.ID)
+		require.NoError(w.t, err)
+		return last.State == want
+	}, patience, 50*time.Millisecond, "the plan is not %s", want)
+}
