@@ -149,6 +149,7 @@ func TestApply(t *testing.T) {
 	r = b.call("apply", id, "--yes")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.errw, "it is finished; make a new plan")
+	require.Regexp(t, `apply_refused .*`+id, b.succeed("events", "--verb", "apply_refused"))
 
 	b.move("applied-bad", func(dl *dlqstore.DeadLetter) { dl.Priority = json.RawMessage(`{"priority_key": "high"}`) })
 	id = b.newPlan("replay", "--all")
