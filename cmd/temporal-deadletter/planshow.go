@@ -171,11 +171,16 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config, filter str
 		{"Filter", filter},
 		{"Matched", number(p.Matched)},
 		{"Members", number(p.Members)},
+		{"Will affect", number(p.Members - p.Skipped)},
 	}
 	if p.Truncated() {
 		rows = append(rows, []string{"Truncated", fmt.Sprintf("yes: the %d oldest of %d; raise --limit, or plan again afterwards", p.Members, p.Matched)})
 	}
 	report := &p.Report
+	superseded := "whose job succeeded later"
+	if p.Verb == job.BulkReplay {
+		superseded += map[bool]string{true: ", replayed all the same", false: ", left out"}[p.Parameters.IncludeSuperseded]
+	}
 	rows = append(rows, []string{"By reason", tally(report.ByReason)}, []string{"By type", tally(report.ByType)})
 	if report.OldestDeadAt != nil {
 		rows = append(rows, []string{"Dead", "from " + timeText(report.OldestDeadAt) + " to " + timeText(report.NewestDeadAt)})
@@ -185,7 +190,7 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config, filter str
 		n    int64
 		what string
 	}{
-		{"Superseded", report.Superseded, "whose job succeeded later"},
+		{"Superseded", report.Superseded, superseded},
 		{"Replayed", report.Replayed, "were replayed before"},
 		{"Planned twice", report.Held, "are in another plan too"},
 	} {
