@@ -3,11 +3,14 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -38,6 +41,10 @@ const (
 	bulkTries       = 4
 	bulkFirstWait   = 200 * time.Millisecond
 	bulkOutageTries = 20
+	// bulkBeat is how often a stretch tells that it lives and asks whether to stop,
+	// and bulkBeatLimit how long an answer may take.
+	bulkBeat      = time.Second
+	bulkBeatLimit = 5 * time.Second
 	// bulkWatch is how long one deadletter.BulkWatch waits, and bulkPoll how often it looks.
 	bulkWatch = 5 * time.Minute
 	bulkPoll  = 500 * time.Millisecond
@@ -68,9 +75,9 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	}
 	step := a.newBulkStep(ctx, plan, in.Settings)
 	step.taken = int(plan.Progress().Ended() - began)
-	stopBeating := beatWhile(ctx)
-	err = step.stretch(ctx, in.Limit)
-	stopBeating()
+	heeding, stop := heed(ctx, a.client(ctx, info).WorkflowService(), info)
+	err = step.stretch(heeding, in.Limit)
+	stop()
 	if err != nil {
 		return job.BulkStepped{}, err
 	}
@@ -79,6 +86,42 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 		return job.BulkStepped{}, err
 	}
 	return job.BulkStepped{Taken: int(plan.Progress().Ended() - began), Progress: plan.Progress()}, nil
+}
+
+// heed heartbeats until stop is called. The context ends when the operation is told
+// to wait or to end, or goes on without this try of its activity. The SDK would hold
+// most heartbeats back, and let thousands of members be done in the meantime.
+func heed(ctx context.Context, service workflowservice.WorkflowServiceClient, info activity.Info) (heeding context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		defer cancel()
+		ticker := time.NewTicker(bulkBeat)
+		defer ticker.Stop()
+		for told := false; !told; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				told = beat(ctx, service, info)
+			}
+		}
+	})
+	return ctx, func() {
+		cancel()
+		beating.Wait()
+	}
+}
+
+// beat reports whether the activity is to stop.
+func beat(ctx context.Context, service workflowservice.WorkflowServiceClient, info activity.Info) bool {
+	ctx, cancel := context.WithTimeout(ctx, bulkBeatLimit)
+	defer cancel()
+	heard, err := service.RecordActivityTaskHeartbeat(ctx, &workflowservice.RecordActivityTaskHeartbeatRequest{
+		Namespace: info.Namespace, TaskToken: info.TaskToken, Identity: runtimeActor,
+	})
+	var gone *serviceerror.NotFound
+	return heard.GetCancelRequested() || errors.As(err, &gone)
 }
 
 type bulkStep struct {

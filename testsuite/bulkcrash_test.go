@@ -1,6 +1,7 @@
 package testsuite_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -78,8 +79,44 @@ func TestBulkPausedKilled(t *testing.T) {
 	require.Equal(t, 10, distinct)
 }
 
+// TestBulkPausesSoon proves that an operation that is told to pause, or to end, does
+// so within seconds: few members are done that were not when it was told.
+func TestBulkPausesSoon(t *testing.T) {
+	t.Parallel()
+	const rate = 20
+	w := newWorld(t)
+	w.clones(599)
+	w.startDLQ(nil)
+	yes := "yes"
+	plan, err := w.operator.CreateEditPlan(t.Context(), dlqstore.PlanRequest{
+		Verb: job.BulkRetag, All: true, Actor: "ann", Parameters: dlqstore.PlanParameters{BulkSettings: job.BulkSettings{Rate: rate}},
+	}, job.Edit{Tags: map[string]*string{"seen": &yes}})
+	require.NoError(t, err)
+	w.apply(plan)
+	done := int64(0)
+	for _, step := range []struct {
+		tell func(context.Context, string, string) error
+		want job.PlanState
+	}{
+		{w.operator.PausePlan, job.PlanPaused}, {w.operator.ResumePlan, job.PlanApplying}, {w.operator.CancelPlan, job.PlanCancelled},
+	} {
+		if step.want != job.PlanApplying {
+			require.Eventually(t, func() bool {
+				now, err := w.operator.Plan(t.Context(), plan.ID)
+				require.NoError(t, err)
+				defer func() { done = now.Done }()
+				return now.Done > done+rate/2
+			}, patience, 20*time.Millisecond)
+		}
+		require.NoError(t, step.tell(t.Context(), plan.ID, "carl"))
+		now := w.inState(plan, step.want)
+		require.Less(t, now.Done-done, int64(5*rate), "members done before it was %s", step.want)
+		done = now.Done
+	}
+}
+
 // inState waits until the plan is in a state.
-func (w *world) inState(plan *dlqstore.Plan, want job.PlanState) {
+func (w *world) inState(plan *dlqstore.Plan, want job.PlanState) *dlqstore.Plan {
 	w.t.Helper()
 	last := plan
 	require.Eventually(w.t, func() bool {
@@ -88,4 +125,5 @@ func (w *world) inState(plan *dlqstore.Plan, want job.PlanState) {
 		require.NoError(w.t, err)
 		return last.State == want
 	}, patience, 50*time.Millisecond, "the plan is not %s", want)
+	return last
 }
