@@ -2,11 +2,17 @@ package testsuite_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -77,6 +83,50 @@ func TestBulkPausedKilled(t *testing.T) {
 	started, distinct := w.started()
 	require.Equal(t, 10, started)
 	require.Equal(t, 10, distinct)
+}
+
+// TestBulkOutage proves that a server which takes no start at all for a while is no
+// fault of the members: none fails for it, and each is replayed once when it is back;
+// and that a plan may be applied before there is a worker to carry it out.
+func TestBulkOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.clones(19)
+	plan := w.plan(dlqstore.PlanRequest{
+		Verb: job.BulkReplay, All: true, Parameters: dlqstore.PlanParameters{BulkSettings: job.BulkSettings{Rate: -1}},
+	})
+	w.apply(plan)
+	require.Equal(t, job.PlanPlanned, w.inState(plan, job.PlanPlanned).State, "nobody has taken it up")
+
+	var up atomic.Bool
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), NoUpkeep: true})
+	require.NoError(t, err)
+	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}}
+	options.ConnectionOptions.DialOptions = aroundCall("StartWorkflowExecution", func(call func() error) error {
+		if up.Load() {
+			return call()
+		}
+		return status.Error(codes.Unavailable, "the frontend is down")
+	})
+	c, err := client.Dial(options)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	w.start(worker.New(c, deadletter.DefaultTaskQueue, worker.Options{}))
+	require.Eventually(t, func() bool {
+		description, err := w.describe(job.BulkWorkflowID(plan.ID), "")
+		require.NoError(t, err)
+		pending := description.GetPendingActivities()
+		return len(pending) == 1 && pending[0].GetAttempt() >= 3
+	}, patience, 50*time.Millisecond, "the chunk is not tried again as a whole")
+	now, err := w.operator.Plan(t.Context(), plan.ID)
+	require.NoError(t, err)
+	require.Equal(t, job.BulkProgress{PlanID: plan.ID, State: job.PlanApplying, Members: 20, Pending: 20}, now.Progress())
+	up.Store(true)
+	plan = w.ended(plan)
+	require.Equal(t, job.BulkProgress{PlanID: plan.ID, State: job.PlanFinished, Members: 20, Done: 20}, plan.Progress())
+	started, distinct := w.started()
+	require.Equal(t, 20, started)
+	require.Equal(t, 20, distinct)
 }
 
 // TestBulkPausesSoon proves that an operation that is told to pause, or to end, does
