@@ -73,10 +73,15 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	if err != nil {
 		return job.BulkStepped{}, final(err)
 	}
+	began := plan.Progress().Ended()
+	if in.Ended != nil {
+		began = *in.Ended
+	}
 	step := a.newBulkStep(ctx, plan, in.Settings)
-	stopBeating := beatWhile(ctx)
-	err = step.stretch(ctx, in.Limit)
-	stopBeating()
+	step.taken = int(plan.Progress().Ended() - began)
+	heeding, stop := heed(ctx, a.client(ctx, info).WorkflowService(), info)
+	err = step.stretch(heeding, in.Limit)
+	stop()
 	if err != nil {
 		return job.BulkStepped{}, err
 	}
@@ -84,7 +89,7 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	if err != nil {
 		return job.BulkStepped{}, err
 	}
-	return job.BulkStepped{Taken: step.taken, Progress: plan.Progress()}, nil
+	return job.BulkStepped{Taken: int(plan.Progress().Ended() - began), Progress: plan.Progress()}, nil
 }
 
 type bulkStep struct {
@@ -99,7 +104,7 @@ type bulkStep struct {
 	mu     sync.Mutex
 	after  int // the position behind which the next chunk begins
 	inHand int // members of chunks under way
-	taken  int // done and failed
+	taken  int // done and failed, by earlier tries too
 }
 
 func (a *Activities) newBulkStep(ctx context.Context, plan *dlqstore.Plan, settings job.BulkSettings) *bulkStep {

@@ -19,7 +19,7 @@ values (@verb, @actor, @namespace, @workflow_id, @run_id, @request_id, @plan_id,
 
 // Asked is a request to change something, for the audit.
 type Asked struct {
-	// Verb is VerbReplay, VerbPurge, VerbEdit or VerbNote.
+	// Verb is what was asked for, such as VerbReplay.
 	Verb string
 	// Key is as far as it is known: a verb on many has the namespace alone.
 	Key

@@ -323,7 +323,8 @@ func TestTrend(t *testing.T) {
 	var sum dlqstore.Hour
 	for i, hour := range trend.Hours {
 		require.Equal(t, trend.Hours[0].Hour.Add(time.Duration(i)*time.Hour), hour.Hour)
-		sum.Dead, sum.Replayed, sum.Purged = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed, sum.Purged+hour.Purged
+		sum.Dead, sum.Replayed = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed
+		sum.Purged, sum.Pruned = sum.Purged+hour.Purged, sum.Pruned+hour.Pruned
 	}
-	require.Equal(t, dlqstore.Hour{Dead: 5, Replayed: 1, Purged: 2}, sum)
+	require.Equal(t, dlqstore.Hour{Dead: 5, Replayed: 1, Purged: 1, Pruned: 1}, sum)
 }

@@ -59,6 +59,13 @@ cross join lateral (
 order by t.n desc, t.fingerprint`
 
 	whereInGroup = `d.fingerprint = t.fingerprint`
+
+	// selectGroupNotes has the newest note on each group, and how many there are.
+	selectGroupNotes = `
+select distinct on (n.namespace, n.fingerprint)` + noteColumns + `, count(*) over (partition by n.namespace, n.fingerprint)
+from unnest(@namespaces::text[], @fingerprints::text[]) as g (namespace, fingerprint)
+join {schema}.notes n on n.namespace = g.namespace and n.fingerprint = g.fingerprint
+order by n.namespace, n.fingerprint, n.id desc`
 )
 
 // Group is the dead letters with one fingerprint: they died of the same cause.
@@ -75,11 +82,16 @@ type Group struct {
 	ErrorType    string `json:"error_type"`
 	ErrorMessage string `json:"error_message"`
 	Sample       Key    `json:"sample"`
+	// Notes counts what people have said of the group, and Note is the newest of it,
+	// nil when there is none.
+	Notes int64 `json:"notes"`
+	Note  *Note `json:"note"`
 }
 
 // Groups groups the dead letters that the filter selects by fingerprint, the
 // largest group first. It returns at most limit groups (0 means 50, 1000 is the
-// maximum) and how many more there are. It is exact, in one snapshot.
+// maximum) and how many more there are. It is exact, in one snapshot but for the
+// notes.
 //
 // A filter of namespace, type, reason, queue and fingerprint alone is answered from
 // the summary, whatever the size of the table; with any other field all rows that
@@ -103,7 +115,36 @@ func (s *Store) Groups(ctx context.Context, f Filter, limit int) (groups []Group
 	if err != nil {
 		return nil, 0, fmt.Errorf("groups: %w", err)
 	}
+	if err := s.addGroupNotes(ctx, groups); err != nil {
+		return nil, 0, fmt.Errorf("groups: %w", err)
+	}
 	return groups, max(all-len(groups), 0), nil
+}
+
+func (s *Store) addGroupNotes(ctx context.Context, groups []Group) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	type place struct{ namespace, fingerprint string }
+	places := make(map[place]*Group, len(groups))
+	var namespaces, fingerprints []string
+	for i := range groups {
+		g := &groups[i]
+		places[place{g.Sample.Namespace, g.Fingerprint}] = g
+		namespaces, fingerprints = append(namespaces, g.Sample.Namespace), append(fingerprints, g.Fingerprint)
+	}
+	args := pgx.NamedArgs{"namespaces": namespaces, "fingerprints": fingerprints}
+	_, err := query(ctx, s, selectGroupNotes, args, func(row pgx.CollectableRow) (n Note, err error) {
+		var count int64
+		if err = row.Scan(append(n.targets(), &count)...); err != nil {
+			return n, err
+		}
+		utc(&n.At)
+		g := places[place{n.Namespace, *n.Group}]
+		g.Notes, g.Note = count, &n
+		return n, nil
+	})
+	return err
 }
 
 func (s *Store) groupsQuery(f Filter) (string, pgx.NamedArgs, error) {

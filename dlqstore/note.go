@@ -162,7 +162,12 @@ func (s *Store) Notes(ctx context.Context, key Key, fingerprint string) ([]Note,
 
 func scanNote(row pgx.CollectableRow) (Note, error) {
 	var n Note
-	err := row.Scan(&n.ID, &n.Namespace, &n.WorkflowID, &n.RunID, &n.Group, &n.Actor, &n.At, &n.Text)
+	err := row.Scan(n.targets()...)
 	utc(&n.At)
 	return n, err
+}
+
+// targets are what noteColumns is scanned into.
+func (n *Note) targets() []any {
+	return []any{&n.ID, &n.Namespace, &n.WorkflowID, &n.RunID, &n.Group, &n.Actor, &n.At, &n.Text}
 }

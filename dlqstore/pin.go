@@ -32,17 +32,19 @@ select 'unpin', @actor, namespace, workflow_id, run_id from changed`
 )
 
 // Pin keeps a dead letter from every retention policy, and reports whether it was
-// not pinned before. A purge takes it all the same. ErrNotFound if there is none.
+// not pinned before. A purge takes it all the same. ErrNotFound if there is none, of
+// which an event of verb pin_refused tells.
 func (s *Store) Pin(ctx context.Context, key Key, actor string) (changed bool, err error) {
-	return s.setPin(ctx, pinDeadLetter, key, actor)
+	return s.setPin(ctx, VerbPin, pinDeadLetter, key, actor)
 }
 
 // Unpin is the reverse of Pin.
 func (s *Store) Unpin(ctx context.Context, key Key, actor string) (changed bool, err error) {
-	return s.setPin(ctx, unpinDeadLetter, key, actor)
+	return s.setPin(ctx, VerbUnpin, unpinDeadLetter, key, actor)
 }
 
-func (s *Store) setPin(ctx context.Context, statement string, key Key, actor string) (changed bool, err error) {
+func (s *Store) setPin(ctx context.Context, verb, statement string, key Key, actor string) (changed bool, err error) {
+	defer func() { s.NoteRefusal(ctx, Asked{Verb: verb, Key: key, Actor: actor}, err) }()
 	if !key.holdable() {
 		return false, notFound(key)
 	}

@@ -222,9 +222,11 @@ func (r PlanRequest) check() error {
 
 // CreatePlan freezes the dead letters that a filter selects now, the oldest first,
 // with their revisions, and changes none of them. What is counted, frozen and
-// reported is one snapshot. An empty filter is ErrUnbounded unless All is set.
+// reported is one snapshot. An empty filter is ErrUnbounded unless All is set, and an
+// event of verb plan_refused tells of it.
 func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, error) {
 	if err := request.check(); err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: VerbPlan, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor}, err)
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if request.Limit == 0 {

@@ -200,7 +200,7 @@ func TestMemberPurge(t *testing.T) {
 }
 
 // TestPlanStates proves that a plan begins once, goes on after a pause, ends once,
-// frees what it did not get to, and that each step is an event.
+// frees what it did not get to, and that each step is an event, a refused one too.
 func TestPlanStates(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
@@ -228,7 +228,7 @@ func TestPlanStates(t *testing.T) {
 	items, err := store.PlanItems(ctx, made.ID, dlqstore.ItemLeft, 0, 0)
 	require.NoError(t, err)
 	require.Len(t, items, 2)
-	require.Equal(t, []string{"plan", "apply", "pause", "resume", "cancel"},
+	require.Equal(t, []string{"plan", "pause_refused", "apply", "pause", "resume", "cancel", "apply_refused", "resume_refused"},
 		scalar[[]string](t, store, `select array_agg(verb order by id) from deadletter.events where plan_id = $1`, made.ID))
 
 	expired := plan(t, store, dlqstore.PlanRequest{Verb: job.BulkReplay, All: true})

@@ -53,13 +53,14 @@ func (e *PlanStateError) Unwrap() error { return ErrRefused }
 
 // BeginPlan lets the operation of a plan begin, with other settings if they are
 // not nil. One that has begun goes on as it was. A plan that has ended or expired
-// is a *PlanStateError.
+// is a *PlanStateError, of which an event of verb apply_refused tells.
 func (s *Store) BeginPlan(ctx context.Context, namespace, id, actor string, settings *job.BulkSettings) (plan *Plan, err error) {
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		plan, err = s.beginPlan(ctx, tx, namespace, id, text.Bounded(actor, maxName), settings)
 		return err
 	})
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: VerbApply, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
 	return plan, nil
@@ -117,7 +118,8 @@ func (s *Store) lockPlan(ctx context.Context, tx pgx.Tx, namespace, id string) (
 
 // MarkPlan notes that the operation of a plan is paused, goes on, or has ended,
 // with an event. To do so again changes nothing. One that has ended frees the
-// members that it did not get to, and cannot be marked otherwise.
+// members that it did not get to, and cannot be marked otherwise: that is a
+// *PlanStateError, and an event of the verb's name with "_refused" tells of it.
 func (s *Store) MarkPlan(ctx context.Context, namespace, id string, state job.PlanState, actor, cause string) (*Plan, error) {
 	verb, err := markVerb(state)
 	if err != nil {
@@ -132,6 +134,7 @@ func (s *Store) MarkPlan(ctx context.Context, namespace, id string, state job.Pl
 		return s.markPlan(ctx, tx, namespace, id, state, verb, text.Bounded(actor, maxName), text.Bounded(cause, MaxErrorMessage))
 	})
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: verb, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
 		return nil, fmt.Errorf("mark %s: %w", id, err)
 	}
 	return s.Plan(ctx, namespace, id)

@@ -170,12 +170,14 @@ func (s *Store) RetentionPolicies(ctx context.Context, namespace string) ([]Rete
 }
 
 // SetRetention adds a policy, or replaces the one with its name, and returns it as
-// stored. A policy without a selector is ErrUnbounded unless all is true.
+// stored. A policy without a selector is ErrUnbounded unless all is true, and an event
+// of verb retention_set_refused tells of it.
 func (s *Store) SetRetention(ctx context.Context, policy RetentionPolicy, all bool, actor string) (stored RetentionPolicy, err error) {
 	if err := policy.Validate(); err != nil {
 		return policy, fmt.Errorf("set retention policy %q: %w", policy.Name, err)
 	}
 	if policy.SelectsAll() && !all {
+		s.NoteRefusal(ctx, Asked{Verb: VerbRetentionSet, Key: Key{Namespace: policy.Namespace}, Actor: actor}, ErrUnbounded)
 		return policy, fmt.Errorf("set retention policy %q: %w", policy.Name, ErrUnbounded)
 	}
 	stored = policy.stored(actor)
@@ -197,7 +199,8 @@ func (s *Store) SetRetention(ctx context.Context, policy RetentionPolicy, all bo
 }
 
 // RemoveRetention removes a policy: ErrNotFound if there is none of that name. What
-// it governed is governed by the next one that selects it, or kept.
+// it governed is governed by the next one that selects it, or kept. An event of verb
+// retention_remove_refused tells of the error.
 func (s *Store) RemoveRetention(ctx context.Context, namespace, name, actor string) error {
 	policy := RetentionPolicy{Namespace: namespace, Name: name, Actor: text.Bounded(actor, maxName)}
 	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
@@ -211,6 +214,7 @@ func (s *Store) RemoveRetention(ctx context.Context, namespace, name, actor stri
 		return s.policyEvent(ctx, tx, VerbRetentionRemove, &policy, encoded(map[string]string{"name": name}))
 	})
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{Verb: VerbRetentionRemove, Key: Key{Namespace: namespace}, Actor: actor}, err)
 		return fmt.Errorf("remove retention policy %q: %w", name, err)
 	}
 	return nil

@@ -89,7 +89,7 @@ func TestRetentionPolicies(t *testing.T) {
 
 	require.NoError(t, store.RemoveRetention(t.Context(), "default", "rest", "me"))
 	require.ErrorIs(t, store.RemoveRetention(t.Context(), "default", "rest", "me"), dlqstore.ErrNotFound)
-	require.Equal(t, []string{"retention_set me", "retention_set me", "retention_set me", "retention_set me", "retention_set you", "retention_remove me"},
+	require.Equal(t, []string{"retention_set me", "retention_set me", "retention_set me", "retention_set me", "retention_set you", "retention_remove me", "retention_remove_refused me"},
 		scalar[[]string](t, store, `select array_agg(verb || ' ' || actor order by id) from deadletter.events where namespace = 'default'`))
 }
 
@@ -112,7 +112,8 @@ func TestRetentionRefuses(t *testing.T) {
 	_, err = store.SetRetention(t.Context(), dlqstore.RetentionPolicy{Namespace: "n", JobType: "t"}, false, "me")
 	require.ErrorContains(t, err, "a name of 0 bytes")
 	require.ErrorContains(t, err, "neither an age nor a number")
-	require.Zero(t, scalar[int](t, store, `select count(*) from deadletter.events`))
+	require.Zero(t, scalar[int](t, store, `select count(*) from deadletter.retention_policies`))
+	require.Zero(t, scalar[int](t, store, `select count(*) from deadletter.events where verb <> 'retention_set_refused'`))
 }
 
 // TestPin proves that a pin is seen on the row with who set it, counts once, and
@@ -142,7 +143,7 @@ func TestPin(t *testing.T) {
 	dl, err = store.Get(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, letter(key), dl)
-	require.Equal(t, []string{"move worker", "pin me", "unpin you"},
+	require.Equal(t, []string{"pin_refused me", "move worker", "pin me", "unpin you"},
 		scalar[[]string](t, store, `select array_agg(verb || ' ' || actor order by id) from deadletter.events`))
 }
 

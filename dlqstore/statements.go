@@ -17,7 +17,7 @@ var statements = []string{
 	settleReplay, insertSettleEvent, supersedeDeadLetters,
 	selectUnmoved, selectSweep, advanceSweep,
 	selectRevisionOf, selectLastRevision, insertRevision, updateDeadLetter, insertEditEvent, selectContentAt, selectRevisions,
-	insertRefusal, selectAudit, insertNote, insertGroupNote, insertNoteEvent, selectNotes, selectAncestors, selectDescendants,
+	insertRefusal, selectAudit, insertNote, insertGroupNote, insertNoteEvent, selectNotes, selectGroupNotes, selectAncestors, selectDescendants,
 	startingReplay, lockForPurge, lockVictims, lockVictimsEnd, purgeLocked, selectPurged,
 	replayedForGood, insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
 	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, lockPlan, applyPlan, markPlan, leaveMembers,

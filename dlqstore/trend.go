@@ -16,7 +16,8 @@ const (
 select h.hour,
 	coalesce(sum(c.n) filter (where c.verb = 'move'), 0)::bigint,
 	coalesce(sum(c.n) filter (where c.verb = 'replay'), 0)::bigint,
-	coalesce(sum(c.n) filter (where c.verb in ('purge', 'prune')), 0)::bigint
+	coalesce(sum(c.n) filter (where c.verb = 'purge'), 0)::bigint,
+	coalesce(sum(c.n) filter (where c.verb = 'prune'), 0)::bigint
 from generate_series(date_trunc('hour', now(), 'UTC') - interval '23 hours', date_trunc('hour', now(), 'UTC'), interval '1 hour') as h (hour)
 left join {schema}.event_counts c on c.hour = h.hour and (@namespace = '' or c.namespace = @namespace)
 group by h.hour
@@ -36,8 +37,9 @@ type Hour struct {
 	Dead int64     `json:"dead"` // jobs that became dead letters
 	// Replayed counts what was asked for, also what Temporal then refused.
 	Replayed int64 `json:"replayed"`
-	// Purged counts what is gone for good, by a purge or by retention.
+	// Purged and Pruned count what is gone for good, by a purge and by retention.
 	Purged int64 `json:"purged"`
+	Pruned int64 `json:"pruned"`
 }
 
 // Trend is how the dead letters of a namespace develop.
@@ -46,7 +48,8 @@ type Trend struct {
 	// Hours are the last 24 of the clock in UTC, the earliest first; the last one
 	// is not over.
 	Hours []Hour `json:"hours"`
-	// Growth is how many more became dead letters than were purged in these hours.
+	// Growth is how many more became dead letters than were purged and pruned in these
+	// hours.
 	Growth int64 `json:"growth"`
 	// Oldest died before all others that are there; nil when there is none.
 	Oldest *DeadLetter `json:"oldest"`
@@ -73,13 +76,13 @@ func (s *Store) Trend(ctx context.Context, namespace string) (*Trend, error) {
 		return nil, fmt.Errorf("trend: %w", err)
 	}
 	for _, hour := range trend.Hours {
-		trend.Growth += hour.Dead - hour.Purged
+		trend.Growth += hour.Dead - hour.Purged - hour.Pruned
 	}
 	return &trend, nil
 }
 
 func scanHour(row pgx.CollectableRow) (h Hour, err error) {
-	err = row.Scan(&h.Hour, &h.Dead, &h.Replayed, &h.Purged)
+	err = row.Scan(&h.Hour, &h.Dead, &h.Replayed, &h.Purged, &h.Pruned)
 	h.Hour = h.Hour.UTC()
 	return h, err
 }

@@ -122,6 +122,8 @@ type BulkCarried struct {
 	Taken    int    `json:"taken,omitempty"`
 	Paused   bool   `json:"paused,omitempty"`
 	PausedBy string `json:"paused_by,omitempty"`
+	// Progress is what the run before knew last.
+	Progress BulkProgress `json:"progress"`
 }
 
 // BulkControl is the argument of the signals pause, resume and cancel.
@@ -164,6 +166,9 @@ type BulkProgress struct {
 	StopCause string `json:"stop_cause,omitempty"`
 }
 
+// Ended is how many members are done or have failed.
+func (p BulkProgress) Ended() int64 { return p.Done + p.Failed }
+
 // BulkPlan is what activity deadletter.BulkBegin returns.
 type BulkPlan struct {
 	Verb     BulkVerb     `json:"verb"`
@@ -177,11 +182,15 @@ type BulkStep struct {
 	Settings BulkSettings `json:"settings"`
 	// Limit is the most members to take, 0 for as many as the stretch allows.
 	Limit int `json:"limit,omitempty"`
+	// Ended is how many were done or had failed when the stretch was asked for: what
+	// an earlier try of it took, whose worker was lost, is in the limit too. Nil counts
+	// from the try's own beginning.
+	Ended *int64 `json:"ended,omitempty"`
 }
 
 // BulkStepped is what a stretch did.
 type BulkStepped struct {
-	// Taken counts the members that ended in this stretch.
+	// Taken counts the members that are done or failed since, in any of its tries.
 	Taken    int          `json:"taken"`
 	Progress BulkProgress `json:"progress"`
 }

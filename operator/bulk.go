@@ -97,12 +97,13 @@ type ApplyRequest struct {
 // carry out, and returns when Temporal has accepted it. A plan that is being
 // applied goes on as it is, whoever applies it again, and one whose workflow was
 // terminated goes on from where it was. A plan that has ended or expired is a
-// *dlqstore.PlanStateError.
-func (o *Operator) Apply(ctx context.Context, request ApplyRequest) (*dlqstore.Plan, error) {
+// *dlqstore.PlanStateError, of which an event of verb apply_refused tells.
+func (o *Operator) Apply(ctx context.Context, request ApplyRequest) (plan *dlqstore.Plan, err error) {
 	if request.Actor == "" {
 		return nil, ErrNoActor
 	}
-	plan, err := o.Plan(ctx, request.PlanID)
+	defer func() { o.noteRefusal(ctx, dlqstore.VerbApply, request.PlanID, request.Actor, err) }()
+	plan, err = o.Plan(ctx, request.PlanID)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,9 @@ func (o *Operator) FollowPlan(ctx context.Context, planID string, progress func(
 }
 
 // PausePlan has the operation of a plan wait, after the few members that it has in
-// hand. A pause is taken when a worker of the dead-letter queue gets to it.
+// hand. A pause is taken when a worker of the dead-letter queue gets to it. Of a plan
+// that has ended, or whose operation has not begun, it is a *dlqstore.PlanStateError,
+// of which an event of verb pause_refused tells; so with the next two.
 func (o *Operator) PausePlan(ctx context.Context, planID, actor string) error {
 	return o.control(ctx, planID, job.BulkPauseMessage, actor)
 }
@@ -172,6 +175,7 @@ func (o *Operator) CancelPlan(ctx context.Context, planID, actor string) error {
 	}
 	plan, err := o.Plan(ctx, planID)
 	if err != nil {
+		o.noteRefusal(ctx, dlqstore.VerbCancel, planID, actor, err)
 		return err
 	}
 	if plan.State != job.PlanPlanned {
@@ -185,10 +189,12 @@ func (o *Operator) CancelPlan(ctx context.Context, planID, actor string) error {
 	return err
 }
 
-func (o *Operator) control(ctx context.Context, planID, message, actor string) error {
+// control sends a message, whose name is that of the verb in the audit.
+func (o *Operator) control(ctx context.Context, planID, message, actor string) (err error) {
 	if actor == "" {
 		return ErrNoActor
 	}
+	defer func() { o.noteRefusal(ctx, message, planID, actor, err) }()
 	plan, err := o.Plan(ctx, planID)
 	switch {
 	case err != nil:
@@ -206,6 +212,11 @@ func (o *Operator) control(ctx context.Context, planID, message, actor string) e
 	default:
 		return err
 	}
+}
+
+// noteRefusal writes an event if the error is a refusal of a verb on a plan.
+func (o *Operator) noteRefusal(ctx context.Context, verb, planID, actor string, err error) {
+	o.store.NoteRefusal(ctx, dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: o.namespace}, Actor: actor, PlanID: planID}, err)
 }
 
 func (o *Operator) signal(ctx context.Context, planID, message, actor string) error {

@@ -158,7 +158,10 @@ func (o *Operator) runningJob(ctx context.Context, verb string, request JobReque
 	case err != nil:
 		return nil, key, err
 	case described == nil:
-		return nil, key, fmt.Errorf("operator: %s %s: no such job: %w", verb, request.WorkflowID, dlqstore.ErrNotFound)
+		err := fmt.Errorf("operator: %s %s: no such job: %w", verb, request.WorkflowID, dlqstore.ErrNotFound)
+		asked := map[string]string{"retry-now": dlqstore.VerbJobRetryNow, "cancel": dlqstore.VerbJobCancel}[verb]
+		o.store.NoteRefusal(ctx, o.asked(asked, request.WorkflowID, request.RunID, request.Actor, ""), err)
+		return nil, key, err
 	}
 	key.RunID = info.GetExecution().GetRunId()
 	cause, refused := "", map[string]string{"retry-now": dlqstore.VerbJobRetryNowRefused, "cancel": dlqstore.VerbJobCancelRefused}[verb]

@@ -68,21 +68,21 @@ func (o *Operator) Prune(ctx context.Context, actor string) (dlqstore.Pruned, er
 // not pinned before. An empty runID means the only run of the workflow id that is
 // a dead letter.
 func (o *Operator) Pin(ctx context.Context, workflowID, runID, actor string) (changed bool, err error) {
-	return o.setPin(ctx, o.store.Pin, workflowID, runID, actor)
+	return o.setPin(ctx, dlqstore.VerbPin, o.store.Pin, workflowID, runID, actor)
 }
 
 // Unpin is the reverse of Pin.
 func (o *Operator) Unpin(ctx context.Context, workflowID, runID, actor string) (changed bool, err error) {
-	return o.setPin(ctx, o.store.Unpin, workflowID, runID, actor)
+	return o.setPin(ctx, dlqstore.VerbUnpin, o.store.Unpin, workflowID, runID, actor)
 }
 
 func (o *Operator) setPin(
-	ctx context.Context, set func(context.Context, dlqstore.Key, string) (bool, error), workflowID, runID, actor string,
+	ctx context.Context, verb string, set func(context.Context, dlqstore.Key, string) (bool, error), workflowID, runID, actor string,
 ) (changed bool, err error) {
 	if actor == "" {
 		return false, ErrNoActor
 	}
-	key, err := o.store.Resolve(ctx, o.namespace, workflowID, runID)
+	key, err := o.store.ResolveFor(ctx, o.asked(verb, workflowID, runID, actor, ""))
 	if err != nil {
 		return false, err
 	}

@@ -1,11 +1,9 @@
 package workflows
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -134,6 +132,7 @@ func (op *bulkOperation) begin(ctx workflow.Context) error {
 	if op.input.Carried != nil {
 		paused, by := op.carried.Paused, op.carried.PausedBy // a signal may have come before
 		op.carried = *op.input.Carried
+		op.progress = op.carried.Progress
 		if by != "" {
 			op.carried.Paused, op.carried.PausedBy = paused, by
 		}
@@ -166,7 +165,7 @@ func (op *bulkOperation) goOn(ctx workflow.Context) error {
 		return err
 	}
 	next := op.input
-	next.Carried = &op.carried
+	next.Carried, op.carried.Progress = &op.carried, op.progress
 	return workflow.NewContinueAsNewError(ctx, job.BulkWorkflowType, next)
 }
 
@@ -191,7 +190,8 @@ func (op *bulkOperation) mark(ctx workflow.Context, state job.PlanState, actor, 
 func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err error) {
 	if op.carried.Step == 0 || op.carried.Taken < op.carried.Step {
 		var stepped job.BulkStepped
-		step := job.BulkStep{PlanID: op.input.PlanID, Settings: op.carried.Settings, Limit: op.carried.Step - op.carried.Taken}
+		ended := op.progress.Ended()
+		step := job.BulkStep{PlanID: op.input.PlanID, Settings: op.carried.Settings, Limit: op.carried.Step - op.carried.Taken, Ended: &ended}
 		if done, err := op.run(ctx, job.BulkStepActivityType, step, &stepped); !done {
 			return false, err
 		}
@@ -253,8 +253,9 @@ func (op *bulkOperation) run(ctx workflow.Context, activityType string, in, out 
 		op.interrupt = nil
 	}()
 	err = workflow.ExecuteActivity(ctx, activityType, in).Get(ctx, out)
-	var cancelled *temporal.CanceledError
-	if errors.As(err, &cancelled) {
+	if err != nil && ctx.Err() != nil {
+		// Any error is the interruption's: the server retries nothing that has been told
+		// to stop, so a worker that was lost then ends it with a timeout.
 		return false, nil
 	}
 	return err == nil, err

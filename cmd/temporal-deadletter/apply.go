@@ -55,7 +55,11 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	}
 	defer s.close()
 	plan, err := s.Plan(ctx, id)
+	if err == nil {
+		err = plan.Appliable()
+	}
 	if err != nil {
+		s.store.NoteRefusal(ctx, dlqstore.Asked{Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: s.config.Temporal.Namespace}, Actor: who, PlanID: id}, err)
 		return planError(err)
 	}
 	if err := a.settings.check(); err != nil {
@@ -67,9 +71,6 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 			return usageError{err}
 		}
 		settings = &asked
-	}
-	if err := plan.Appliable(); err != nil {
-		return err
 	}
 	if plan.State == job.PlanPlanned {
 		if err := c.applyPlanned(ctx, s, plan, settings, a.yes); err != nil {

@@ -7,8 +7,10 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +75,56 @@ func TestExport(t *testing.T) {
 	r = b.call("export", "--cursor", later[1])
 	require.Equal(t, exitUsage, r.code, "a cursor of the other order")
 	require.Empty(t, r.out)
+}
+
+// exportRows is how many dead letters TestExportFlat exports:
+//
+//	go test ./cmd/temporal-deadletter -run ExportFlat -export-rows 1000000
+var exportRows = flag.Int("export-rows", 50_000, "dead letters that TestExportFlat exports")
+
+// lineChecker takes JSON lines, keeps none, and looks at the heap now and then.
+type lineChecker struct {
+	t           *testing.T
+	rest        []byte // of a line
+	lines       int
+	every       int
+	first, most uint64
+}
+
+func (c *lineChecker) Write(data []byte) (int, error) {
+	c.rest = append(c.rest, data...)
+	for {
+		end := bytes.IndexByte(c.rest, '\n')
+		if end < 0 {
+			return len(data), nil
+		}
+		require.True(c.t, json.Valid(c.rest[:end]), "%s", c.rest[:end])
+		c.rest = append(c.rest[:0], c.rest[end+1:]...)
+		if c.lines++; c.lines%c.every == 0 {
+			runtime.GC()
+			var stats runtime.MemStats
+			runtime.ReadMemStats(&stats)
+			if c.first == 0 {
+				c.first = stats.HeapAlloc
+			}
+			c.most = max(c.most, stats.HeapAlloc)
+		}
+	}
+}
+
+// TestExportFlat proves that an export holds no more memory at its end than at its
+// beginning, and that each line is JSON. It runs alone: others would allocate too.
+func TestExportFlat(t *testing.T) { //nolint:paralleltest // it measures the heap of the process
+	b := newBench(t)
+	b.many(*exportRows)
+	for _, args := range [][]string{{"export"}, {"export", "--with-payloads", "--oldest-first"}} {
+		lines := lineChecker{t: t, every: *exportRows / 10}
+		var errw bytes.Buffer
+		require.Zero(t, run(t.Context(), args, b.environ, strings.NewReader(""), &lines, &errw), "%s", &errw)
+		require.Equal(t, *exportRows, lines.lines)
+		require.Empty(t, lines.rest)
+		require.Less(t, lines.most, lines.first+4<<20, "the heap grew with the rows")
+	}
 }
 
 // TestExportPayloads proves that the wire's bytes are there when asked for.

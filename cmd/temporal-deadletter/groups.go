@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,13 +84,21 @@ func (c *cli) printGroups(groups []dlqstore.Group, more int) error {
 		return err
 	}
 	cells := [][]string{{"COUNT", "FIRST DEAD AT", "LAST DEAD AT", "TYPE", "REASON", "QUEUES", "FINGERPRINT", "SAMPLE", "ERROR"}}
+	noted := slices.ContainsFunc(groups, func(g dlqstore.Group) bool { return g.Notes > 0 })
+	if noted {
+		cells[0] = append(cells[0], "NEWEST NOTE")
+	}
 	for i := range groups {
 		g := &groups[i]
-		cells = append(cells, []string{
+		row := []string{
 			strconv.FormatInt(g.Count, 10), timeText(&g.FirstDeadAt), timeText(&g.LastDeadAt), printable(g.JobType), g.Reason,
 			shortened(printable(strings.Join(g.TaskQueues, ",")), maxErrorCell), printable(g.Fingerprint), printable(g.Sample.WorkflowID),
 			groupError(g),
-		})
+		}
+		if noted {
+			row = append(row, groupNote(g))
+		}
+		cells = append(cells, row)
 	}
 	if err := table(c.out, cells); err != nil {
 		return err
@@ -104,6 +113,18 @@ func groupError(g *dlqstore.Group) string {
 		text = g.ErrorType + ": " + text
 	}
 	return shortened(printable(text), maxErrorCell)
+}
+
+// groupNote says what was noted last, who said it when, and how much more there is.
+func groupNote(g *dlqstore.Group) string {
+	if g.Note == nil {
+		return ""
+	}
+	text := shortened(printable(g.Note.Text), maxErrorCell) + " (" + printable(g.Note.Actor) + ", " + timeText(&g.Note.At)
+	if more := g.Notes - 1; more > 0 {
+		text += ", and " + strconv.FormatInt(more, 10) + " before"
+	}
+	return text + ")"
 }
 
 // sayMore says on the side that a limit left something out.

@@ -11,7 +11,8 @@ import (
 )
 
 // TestGroups proves that groups shows each cause once, the largest first, with its
-// count, times, queues and a sample, in each form and under a filter.
+// count, times, queues, a sample and the newest note on it, in each form and under a
+// filter.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -48,4 +49,15 @@ func TestGroups(t *testing.T) {
 	require.Contains(t, b.succeed("groups", "--type", "Charge", "-o", "jsonl"), `"fingerprint":"f01","count":1,`)
 	require.Contains(t, b.succeed("groups", "--error-text", "BANK", "-o", "jsonl"), `"fingerprint":"f01","count":1,`)
 	require.Empty(t, b.succeed("groups", "--queue", "none", "-o", "jsonl"))
+
+	for _, text := range []string{"bad deploy", "mended\x1b[2J in 4711"} {
+		b.succeed("note", text, "--fingerprint", "f00", "--actor", "ada")
+	}
+	b.succeed("note", "of the row alone", "-w", "charge-1")
+	text := b.succeed("groups")
+	require.Regexp(t, `ERROR +NEWEST NOTE\n2 .* mended\x{fffd}\[2J in 4711 \(ada, [-0-9]+ [:0-9]+Z, and 1 before\)\n1 .*says no\n$`, text)
+	b.decode(&page, "groups", "-o", "json", "--limit", "1")
+	require.EqualValues(t, 2, page.Groups[0].Notes)
+	require.Equal(t, "ada", page.Groups[0].Note.Actor)
+	require.Contains(t, b.succeed("groups", "--type", "Charge", "-o", "jsonl"), `"notes":0,"note":null}`)
 }

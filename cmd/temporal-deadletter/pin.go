@@ -40,7 +40,10 @@ func (c *cli) pinning(
 			return err
 		}
 		return c.onStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
-			found, err := store.Resolve(cmd.Context(), config.Temporal.Namespace, key.workflowID, key.runID)
+			found, err := store.ResolveFor(cmd.Context(), dlqstore.Asked{
+				Verb: map[bool]string{true: dlqstore.VerbPin, false: dlqstore.VerbUnpin}[pinned], Actor: who,
+				Key: dlqstore.Key{Namespace: config.Temporal.Namespace, WorkflowID: key.workflowID, RunID: key.runID},
+			})
 			if err != nil {
 				return err
 			}

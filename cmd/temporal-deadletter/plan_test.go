@@ -53,7 +53,7 @@ func TestPlan(t *testing.T) {
 	text := b.succeed("plan", "replay", "--type", "SendEmail", "--limit", "2", "--rate", "0.5", "--canary", "1", "--max-refail", "12.5%", "--actor", "ann")
 	for _, want := range []string{
 		`(?m)^Plan +plan-\w{10}, by ann at `, `(?m)^Verb +replay$`, `(?m)^Namespace +default$`, `(?m)^Database +127\.0\.0\.1:\d+/\w+, schema deadletter$`,
-		`(?m)^Filter +type SendEmail$`, `(?m)^Matched +3$`, `(?m)^Members +2$`, `(?m)^Truncated +yes: the 2 oldest of 3`,
+		`(?m)^Filter +type SendEmail$`, `(?m)^Matched +3$`, `(?m)^Members +2$`, `(?m)^Will affect +2$`, `(?m)^Truncated +yes: the 2 oldest of 3`,
 		`(?m)^By reason +max_retries_exceeded 2$`, `(?m)^By type +SendEmail 2$`, `(?m)^Speed +0.5 per second, about 4s$`,
 		`(?m)^Canary +1 first; it stops when more than 12.5% die again$`, `(?m)^State +planned$`, `mailbox is full`,
 		`Nothing has been changed\. Until .*, apply it with: temporal-deadletter apply plan-`,
@@ -83,6 +83,52 @@ func TestPlan(t *testing.T) {
 	require.Contains(t, b.succeed("plan", "replay", "--reason", "zombie"), "There is nothing to apply.")
 	require.Equal(t, 4, strings.Count(b.succeed("plan", "list"), "\n"))
 	require.EqualValues(t, 3, b.count())
+}
+
+// TestPlanItemsPages proves that the members of a plan are listed page by page, in
+// each form, without a gap or a repetition, also of one state, and that a superseded
+// one is flagged by the plan before anything is applied.
+func TestPlanItemsPages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.many(25)
+	_, err := b.store.Pool().Exec(t.Context(), `update deadletter.dead_letters set superseded_at = now() where workflow_id in ('job-3', 'job-7')`)
+	require.NoError(t, err)
+	id := b.newPlan("replay", "--all")
+	text := b.succeed("plan", "show", id)
+	require.Regexp(t, `(?m)^Superseded +2 whose job succeeded later, left out$`, text)
+	require.Regexp(t, `(?m)^Will affect +23$`, text)
+	require.Regexp(t, `(?m)^Superseded +2 whose job succeeded later, replayed all the same$`, b.succeed("plan", "replay", "--all", "--include-superseded"))
+
+	for state, want := range map[string]int{"": 25, "pending": 23, "skipped": 2} {
+		var listed []string
+		after := "0"
+		for pages := 0; ; pages++ {
+			require.Less(t, pages, 5)
+			var page struct {
+				Items     []dlqstore.PlanItem
+				NextAfter json.Number `json:"next_after"`
+			}
+			b.decode(&page, "plan", "items", id, "--state", state, "--limit", "10", "--after", after, "-o", "json")
+			for i := range page.Items {
+				listed = append(listed, page.Items[i].WorkflowID)
+			}
+			if after = page.NextAfter.String(); after == "0" {
+				break
+			}
+		}
+		require.Len(t, listed, want, state)
+		require.Equal(t, "job-"+map[string]string{"": "25", "pending": "25", "skipped": "7"}[state], listed[want-1])
+		seen := map[string]bool{}
+		for _, workflow := range listed {
+			require.False(t, seen[workflow], workflow)
+			seen[workflow] = true
+		}
+	}
+	r := b.call("plan", "items", id, "--after", "20", "--limit", "10")
+	require.Zero(t, r.code)
+	require.Empty(t, r.errw, "the last page")
+	require.Equal(t, 6, strings.Count(r.out, "\n"))
 }
 
 // TestPlanUsage proves that a wrong command line is told in one line with exit
@@ -150,6 +196,7 @@ func TestApply(t *testing.T) {
 	r = b.call("apply", id, "--yes")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.errw, "it is finished; make a new plan")
+	require.Regexp(t, `apply_refused .*`+id, b.succeed("events", "--verb", "apply_refused"))
 
 	b.move("applied-bad", func(dl *dlqstore.DeadLetter) { dl.Priority = json.RawMessage(`{"priority_key": "high"}`) })
 	id = b.newPlan("replay", "--all")

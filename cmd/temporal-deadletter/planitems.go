@@ -54,13 +54,16 @@ func (c *cli) planItems(
 	if err != nil {
 		return err
 	}
-	more := ""
+	next := 0
 	if len(items) == limit {
-		more = fmt.Sprintf("there may be more: repeat the command with --after %d", items[limit-1].Position)
+		next = items[limit-1].Position
 	}
 	switch c.output {
 	case outputJSON:
-		return c.printJSON(map[string]any{"items": notNil(items)})
+		return c.printJSON(struct {
+			Items     []dlqstore.PlanItem `json:"items"`
+			NextAfter int                 `json:"next_after"` // 0 behind the last page
+		}{notNil(items), next})
 	case outputJSONL:
 		for i := range items {
 			if err := c.printJSON(&items[i]); err != nil {
@@ -76,8 +79,8 @@ func (c *cli) planItems(
 			return err
 		}
 	}
-	if more != "" {
-		fmt.Fprintf(c.errw, "%s: %s\n", name, more)
+	if next > 0 {
+		fmt.Fprintf(c.errw, "%s: there may be more: repeat the command with --after %d\n", name, next)
 	}
 	return nil
 }

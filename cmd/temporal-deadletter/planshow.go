@@ -202,6 +202,7 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 	rows = append(rows, [][]string{
 		{"Matched", number(p.Matched)},
 		{"Members", number(p.Members)},
+		{"Will affect", number(p.Members - p.Skipped)},
 	}...)
 	report := &p.Report
 	if report.LeftOut > 0 {
@@ -214,6 +215,10 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 		}
 		rows = append(rows, []string{"Truncated", fmt.Sprintf("yes: the %d oldest of %d; %s", p.Members, p.Matched-report.LeftOut, more)})
 	}
+	superseded := "whose job succeeded later"
+	if p.Verb == job.BulkReplay {
+		superseded += map[bool]string{true: ", replayed all the same", false: ", left out"}[p.Parameters.IncludeSuperseded]
+	}
 	rows = append(rows, []string{"By reason", tally(report.ByReason)}, []string{"By type", tally(report.ByType)})
 	if report.OldestDeadAt != nil {
 		rows = append(rows, []string{"Dead", "from " + timeText(report.OldestDeadAt) + " to " + timeText(report.NewestDeadAt)})
@@ -223,7 +228,7 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 		n    int64
 		what string
 	}{
-		{"Superseded", report.Superseded, "whose job succeeded later"},
+		{"Superseded", report.Superseded, superseded},
 		{"Replayed", report.Replayed, "were replayed before"},
 		{"Planned twice", report.Held, "are in another plan too"},
 	} {

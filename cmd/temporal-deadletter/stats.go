@@ -26,7 +26,7 @@ func (c *cli) statsCommand() *cobra.Command {
 			"ever; the others in Temporal, as far back as the namespace retains closed workflows.\n" +
 			"Cancelled means cancelled without a dead letter; one that has a dead letter counts as that.\n\n" +
 			"--by and --hourly are of the dead letters alone and need Postgres only. Hours are of UTC;\n" +
-			"replayed counts what was asked for, purged what went by purge or by retention.",
+			"replayed counts what was asked for, purged what went by purge, pruned what by retention.",
 		Example: "  " + name + " stats\n" +
 			"  " + name + " stats -o json\n" +
 			"  " + name + " stats --by reason\n" +
@@ -47,7 +47,7 @@ func (c *cli) statsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&by, "by", "", "count the dead letters by type, queue or reason")
 	cmd.Flags().IntVar(&limit, "limit", 50, "most values to list with --by, up to 1000")
-	cmd.Flags().BoolVar(&hourly, "hourly", false, "what died, was replayed and was purged in each of the last 24 hours")
+	cmd.Flags().BoolVar(&hourly, "hourly", false, "what died, was replayed, purged and pruned in each of the last 24 hours")
 	cmd.Flags().BoolVar(&watch, "watch", false, "as the verb watch")
 	addInterval(cmd, &interval)
 	return cmd
@@ -81,7 +81,8 @@ func (c *cli) stats(ctx context.Context) error {
 func trendRows(trend *dlqstore.Trend) [][]string {
 	var sum dlqstore.Hour
 	for _, hour := range trend.Hours {
-		sum.Dead, sum.Replayed, sum.Purged = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed, sum.Purged+hour.Purged
+		sum.Dead, sum.Replayed = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed
+		sum.Purged, sum.Pruned = sum.Purged+hour.Purged, sum.Pruned+hour.Pruned
 	}
 	oldest := "none"
 	if trend.Oldest != nil {
@@ -89,7 +90,8 @@ func trendRows(trend *dlqstore.Trend) [][]string {
 	}
 	return [][]string{
 		{"Oldest dead letter", oldest},
-		{"Last 24 hours", fmt.Sprintf("%+d: %d died, %d purged; %d replayed", trend.Growth, sum.Dead, sum.Purged, sum.Replayed)},
+		{"Last 24 hours", fmt.Sprintf("%+d: %d died, %d purged, %d pruned by retention; %d replayed",
+			trend.Growth, sum.Dead, sum.Purged, sum.Pruned, sum.Replayed)},
 	}
 }
 
@@ -176,11 +178,12 @@ func (c *cli) statsHourly(ctx context.Context) error {
 }
 
 func hourRows(hours []dlqstore.Hour) [][]string {
-	rows := [][]string{{"HOUR", "DEAD", "REPLAYED", "PURGED"}}
+	rows := [][]string{{"HOUR", "DEAD", "REPLAYED", "PURGED", "PRUNED"}}
 	for _, hour := range hours {
 		rows = append(rows, []string{
 			hour.Hour.Format("2006-01-02 15:04Z"),
 			strconv.FormatInt(hour.Dead, 10), strconv.FormatInt(hour.Replayed, 10), strconv.FormatInt(hour.Purged, 10),
+			strconv.FormatInt(hour.Pruned, 10),
 		})
 	}
 	return rows

@@ -35,7 +35,7 @@ func TestStats(t *testing.T) {
 	text := b.succeed("stats")
 	require.Regexp(t, `(?m)^dead letters\s+2$`, text)
 	require.Regexp(t, `(?m)^Oldest dead letter\s+2026-03-01 12:00:00Z, order-1$`, text)
-	require.Regexp(t, `(?m)^Last 24 hours\s+\+2: 2 died, 0 purged; 0 replayed$`, text)
+	require.Regexp(t, `(?m)^Last 24 hours\s+\+2: 2 died, 0 purged, 0 pruned by retention; 0 replayed$`, text)
 	for _, said := range []string{text, b.succeed("stats", "--help")} {
 		require.Contains(t, said, "Cancelled means cancelled without a dead letter")
 	}
@@ -75,6 +75,11 @@ func TestStatsHourly(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.store.ConfirmReplay(t.Context(), "r", "run"))
 	require.NoError(t, b.store.Purge(t.Context(), key, "test"))
+	for _, id := range []string{"old-1", "old-2"} {
+		b.move(id, func(dl *dlqstore.DeadLetter) { dl.JobType = "Old" })
+	}
+	b.succeed("retention", "set", "old", "--type", "Old", "--keep", "1h", "--yes")
+	b.succeed("retention", "run", "--yes")
 	var trend dlqstore.Trend
 	b.decode(&trend, "stats", "--hourly", "-o", "json", "--address", nowhere)
 	require.Len(t, trend.Hours, 24)
@@ -89,10 +94,11 @@ func TestStatsHourly(t *testing.T) {
 		var hour dlqstore.Hour
 		require.NoError(t, json.Unmarshal([]byte(line), &hour))
 		require.Zero(t, hour.Hour.Truncate(time.Hour).Sub(hour.Hour))
-		sum.Dead, sum.Replayed, sum.Purged = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed, sum.Purged+hour.Purged
+		sum.Dead, sum.Replayed = sum.Dead+hour.Dead, sum.Replayed+hour.Replayed
+		sum.Purged, sum.Pruned = sum.Purged+hour.Purged, sum.Pruned+hour.Pruned
 	}
-	require.Equal(t, dlqstore.Hour{Dead: 2, Replayed: 1, Purged: 1}, sum)
+	require.Equal(t, dlqstore.Hour{Dead: 4, Replayed: 1, Purged: 1, Pruned: 2}, sum)
 	text := b.succeed("stats", "--hourly")
-	require.Contains(t, text, "HOUR               DEAD  REPLAYED  PURGED\n")
-	require.Contains(t, text, "+1: 2 died, 1 purged; 1 replayed")
+	require.Contains(t, text, "HOUR               DEAD  REPLAYED  PURGED  PRUNED\n")
+	require.Contains(t, text, "+1: 4 died, 1 purged, 2 pruned by retention; 1 replayed")
 }
