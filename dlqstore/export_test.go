@@ -31,7 +31,7 @@ func ParseCursor(text string) (dl *DeadLetter, oldestFirst bool, err error) {
 // partial are statements that are none without another.
 var partial = []string{
 	startingReplay, replayedForGood, lockVictims, lockVictimsEnd, freezeChosen, freezeMembers, heldDeadLetter, whereTooMany, wherePastLast, countDue,
-	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
+	selectSpans, sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,
 }
 
 // Queries returns every statement of the store as it is sent, by a name for
@@ -52,6 +52,7 @@ func (s *Store) Queries(filters map[string]Filter) (map[string]string, error) {
 			return nil, err
 		}
 		queries["count "+name] = s.sql(selectCount) + where
+		queries["spans "+name] = s.sql(selectSpans) + where + bySpan
 		queries["freeze "+name] = s.sql(freezeChosen) + where + s.sql(freezeMembers)
 		queries["purge "+name] = s.sql(lockVictims) + where + s.sql(lockVictimsEnd)
 		for _, oldest := range []bool{false, true} {

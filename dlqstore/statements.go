@@ -8,7 +8,7 @@ var statements = []string{
 	selectVersion,
 	insertMoveEvent, insertDeadLetter, insertAttempts,
 	selectDeadLetter, selectRuns, selectRequestKeys, selectAttempts, selectReplays, selectEvents,
-	selectList, selectWithPayloads, selectCount,
+	selectList, selectWithPayloads, selectCount, selectSpans,
 	selectTotal, selectTallyOfTypes, selectTallyOfQueues, selectTallyOfReasons, selectTrend, selectOldest,
 	tryCompact, compactDeadLetters, compactEvents, ensureErrorTextIndex,
 	sizesOfSummary, sizesOfTable, sizesOfTableEnd, groupsTop, groupsOldest, groupsEnd,

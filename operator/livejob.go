@@ -49,6 +49,9 @@ func (o *Operator) liveJob(ctx context.Context, described *workflowservice.Descr
 		return nil, err //nolint:nilnil // absence is an answer here
 	}
 	live.readHistory(events)
+	if due := timeOf(described.GetWorkflowExecutionInfo().GetExecutionTime()); live.State == stateUnscheduled && due != nil && due.After(time.Now()) {
+		live.NextAttemptAt = due // it was started with a delay
+	}
 	if pending != nil {
 		live.State, live.NextAttemptAt = stateMoving, nil
 		live.LastErrorType, live.LastError = pending.LastFailureType, pending.LastFailure

@@ -15,7 +15,7 @@ import (
 )
 
 // Shown is all there is to know of one job: exactly one of Status and
-// DeadLetter is set, with one exception, see ClosedAs.
+// DeadLetter is set, with two exceptions, see ClosedAs and Removed.
 type Shown struct {
 	dlqstore.Key
 	// Status is set for a job that is live, or that ended without a dead letter.
@@ -37,16 +37,24 @@ type Shown struct {
 	DeadRuns []string
 	// ClosedAs is how Temporal says the workflow closed, "Terminated" say, when
 	// there is neither a status for it nor a dead letter: it was ended from
-	// outside, or its dead letter has been purged.
+	// outside, or its dead letter has been removed.
 	ClosedAs string
+	// Removed is set when the job had a dead letter that was removed for good. When
+	// Temporal does not know the job either, it is all there is beside the Key.
+	Removed *Removal
+	// Live tells of a running job where it stands, as Jobs does, also between two
+	// executions of its handler; nil for any other, and when the handler succeeded.
+	Live *LiveJob
 	// Pending is the attempt that a running job is at or waits for; nil when the
-	// job has none: it is not yet due, not yet picked up, snoozing or closed.
+	// job has none: it is not yet due, not yet picked up, snoozing or closed. See
+	// Live for those.
 	Pending *PendingAttempt
 }
 
 // Show tells of one job, live or dead. An empty runID means the current run: the
 // one that Temporal knows as the latest, else the only dead letter.
-// dlqstore.ErrNotFound means that neither Temporal nor the store knows it.
+// dlqstore.ErrNotFound means that neither Temporal nor the store knows it, nor of a
+// dead letter that was removed.
 //
 // The answer is never both live and dead, nor neither while the job dies: a dead
 // letter is committed before its job closes, and Temporal is asked first.
@@ -58,8 +66,10 @@ func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, 
 	key := dlqstore.Key{Namespace: o.namespace, WorkflowID: workflowID, RunID: runID}
 	if live != nil {
 		key.RunID = live.GetWorkflowExecutionInfo().GetExecution().GetRunId()
-	} else if key, err = o.store.Resolve(ctx, o.namespace, workflowID, runID); err != nil {
-		return nil, err
+	} else if resolved, err := o.store.Resolve(ctx, o.namespace, workflowID, runID); err != nil {
+		return orRemoved(ctx, o.store, key, err)
+	} else {
+		key = resolved
 	}
 	shown := &Shown{Key: key}
 	shown.DeadLetter, err = o.store.Get(ctx, key)
@@ -67,9 +77,7 @@ func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, 
 	case err == nil:
 		err = o.readDead(ctx, shown)
 	case errors.Is(err, dlqstore.ErrNotFound) && live != nil:
-		shown.Status, shown.ClosedAs = statusOf(live)
-		shown.Pending = pendingOf(live)
-		err = nil
+		err = o.readLive(ctx, shown, live)
 	}
 	if err != nil {
 		return nil, err
@@ -85,7 +93,7 @@ func (o *Operator) Show(ctx context.Context, workflowID, runID string) (*Shown, 
 func ShowStored(ctx context.Context, store *dlqstore.Store, namespace, workflowID, runID string) (*Shown, error) {
 	key, err := store.Resolve(ctx, namespace, workflowID, runID)
 	if err != nil {
-		return nil, err
+		return orRemoved(ctx, store, dlqstore.Key{Namespace: namespace, WorkflowID: workflowID, RunID: runID}, err)
 	}
 	o := Operator{store: store, namespace: namespace}
 	shown := &Shown{Key: key}
@@ -97,6 +105,21 @@ func ShowStored(ctx context.Context, store *dlqstore.Store, namespace, workflowI
 	}
 	shown.DeadRuns, err = o.otherDeadRuns(ctx, key)
 	return shown, err
+}
+
+// readLive reads what there is of a job without a dead letter.
+func (o *Operator) readLive(ctx context.Context, shown *Shown, described *workflowservice.DescribeWorkflowExecutionResponse) (err error) {
+	shown.Status, shown.ClosedAs = statusOf(described)
+	shown.Pending = pendingOf(described)
+	info := described.GetWorkflowExecutionInfo()
+	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		if info.GetType().GetName() == job.WorkflowType {
+			shown.Live, err = o.liveJob(ctx, described)
+		}
+		return err
+	}
+	shown.Removed, err = o.lastRemoval(ctx, shown.Key)
+	return err
 }
 
 // describe returns nil for a workflow that Temporal does not know.

@@ -44,6 +44,7 @@ func (c *cli) openEditor(ctx context.Context, dl *dlqstore.DeadLetter) (*draft, 
 		d.discard()
 		return nil, fmt.Errorf("write the arguments for the editor: %w", err)
 	}
+	fmt.Fprintf(c.errw, "%s: %s is a JSON array of the arguments of %s. Saved unchanged, it changes nothing.\n", name, d.path, printable(dl.WorkflowID))
 	// By a shell, since the variable may hold options; the path is no part of its text.
 	process := exec.CommandContext(ctx, "sh", "-c", command+` "$1"`, "sh", d.path)
 	process.Stdin, process.Stdout, process.Stderr, process.Env = c.in, c.out, c.errw, c.environ

@@ -107,9 +107,9 @@ func (c *cli) printAudit(events []dlqstore.Event, next string) error {
 			if e.PlanID != nil {
 				plan = printable(*e.PlanID)
 			}
-			rows = append(rows, []string{timeText(&e.At), printable(e.Verb), orNone(e.Actor), printable(e.WorkflowID), plan, printable(string(e.Detail))})
+			rows = append(rows, []string{timeText(&e.At), printable(e.Verb), orNone(e.Actor), printable(e.WorkflowID), plan, detailText(e.Detail)})
 		}
-		if err := table(c.out, rows); err != nil {
+		if err := listTable(c.out, rows, "AT", "VERB", "BY", "WORKFLOW ID", "DETAIL"); err != nil {
 			return err
 		}
 		if next != "" {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -99,10 +100,10 @@ func (c *cli) exportRows(ctx context.Context, store *dlqstore.Store, request dlq
 	}
 	flush := func(upTo *dlqstore.DeadLetter) error {
 		if err := rows.flush(); err != nil {
-			return err
+			return ofExport(err)
 		}
 		if err := buffered.Flush(); err != nil {
-			return err
+			return ofExport(err)
 		}
 		last, safe = upTo, written
 		return nil
@@ -111,7 +112,7 @@ func (c *cli) exportRows(ctx context.Context, store *dlqstore.Store, request dlq
 	var failed error
 	for dl, err := range store.Export(ctx, request) {
 		if err == nil {
-			err = rows.write(dl)
+			err = ofExport(rows.write(dl))
 		}
 		if err != nil {
 			failed = err
@@ -139,6 +140,7 @@ func (c *cli) exportRows(ctx context.Context, store *dlqstore.Store, request dlq
 	switch {
 	case err != nil:
 		return err
+	case errors.Is(failed, dlqstore.ErrBadCursor): // there is nothing to go on from
 	case failed != nil && from == "":
 		fmt.Fprintf(c.errw, "%s: nothing is exported\n", name)
 	case failed != nil:
@@ -150,10 +152,15 @@ func (c *cli) exportRows(ctx context.Context, store *dlqstore.Store, request dlq
 	default:
 		fmt.Fprintf(c.errw, "%s: %s exported\n", name, counted(safe))
 	}
-	if failed != nil {
-		return fmt.Errorf("export: %w", failed)
+	return failed
+}
+
+// ofExport says of a failure to write what the store says of its own.
+func ofExport(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("export: %w", err)
 }
 
 type jsonRows struct {

@@ -75,6 +75,10 @@ func TestExport(t *testing.T) {
 	r = b.call("export", "--cursor", later[1])
 	require.Equal(t, exitUsage, r.code, "a cursor of the other order")
 	require.Empty(t, r.out)
+	for _, format := range []string{"jsonl", "csv"} {
+		require.Equal(t, result{exitUsage, "", "temporal-deadletter: export: not a cursor of this list: it does not decode; start again without --cursor\n"},
+			b.call("export", "--cursor", "xyz", "--format", format))
+	}
 }
 
 // exportRows is how many dead letters TestExportFlat exports:

@@ -31,7 +31,7 @@ type filterFlags struct {
 func (f *filterFlags) add(cmd *cobra.Command) {
 	f.set = pflag.NewFlagSet("filter", pflag.ContinueOnError)
 	f.set.StringVar(&f.jobType, "type", "", "job type")
-	f.set.StringVar(&f.reason, "reason", "", "why it is dead: "+reasons())
+	f.set.StringVar(&f.reason, "reason", "", "why it is dead, such as "+someReasons)
 	f.set.StringVar(&f.queue, "queue", "", "task queue of the handler")
 	f.set.StringVar(&f.errorText, "error-text", "", "part of the error's message or type, in any case of letters")
 	f.set.StringVar(&f.fingerprint, "fingerprint", "", "fingerprint of the error")
@@ -49,6 +49,10 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 		"After args[N] go .name, [\"any name\"] and [N]; the value is JSON, or else a string")
 	cmd.Flags().AddFlagSet(f.set)
 }
+
+// someReasons is for the help of a flag: all of them are too long for a line. What
+// is no reason is refused with all of them.
+const someReasons = string(job.ReasonTimeout) + " or " + string(job.ReasonFatalError) + "; --reason help lists all"
 
 func reasons() string {
 	var names []string

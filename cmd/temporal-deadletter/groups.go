@@ -100,7 +100,7 @@ func (c *cli) printGroups(groups []dlqstore.Group, more int) error {
 		}
 		cells = append(cells, row)
 	}
-	if err := table(c.out, cells); err != nil {
+	if err := listTable(c.out, cells, "COUNT", "TYPE", "REASON", "FINGERPRINT", "ERROR"); err != nil {
 		return err
 	}
 	c.sayMore(more, "groups")

@@ -71,7 +71,7 @@ func (c *cli) printJobs(found operator.Jobs) error {
 	case outputText:
 		if len(found.Jobs) == 0 {
 			fmt.Fprintf(c.out, "None of the running jobs matches; %d were looked at.\n", found.Looked)
-		} else if err := table(c.out, jobRows(found.Jobs)); err != nil {
+		} else if err := listTable(c.out, jobRows(found.Jobs), "WORKFLOW ID", "STATE", "ATTEMPT", "NEXT TRY", "LAST ERROR"); err != nil {
 			return err
 		}
 	}
@@ -85,25 +85,17 @@ func (c *cli) printJobs(found operator.Jobs) error {
 }
 
 func jobRows(jobs []operator.LiveJob) [][]string {
-	links := jobs[0].URL != ""
 	rows := [][]string{{"WORKFLOW ID", "TYPE", "ATTEMPT", "STATE", "NEXT TRY", "TOO OLD AT", "LAST ERROR"}}
-	if links {
-		rows[0] = append(rows[0], "IN THE TEMPORAL UI")
-	}
 	for i := range jobs {
 		j := &jobs[i]
 		failure := j.LastError
 		if j.LastErrorType != "" {
 			failure = j.LastErrorType + ": " + failure
 		}
-		row := []string{
+		rows = append(rows, []string{
 			printable(j.WorkflowID), orNone(j.JobType), strconv.Itoa(j.Attempt) + " of " + budgetText(j.MaxAttempts), j.State,
 			orNever(j.NextAttemptAt, "-"), orNever(j.AgeLimitAt, "never"), shortened(printable(failure), maxErrorCell),
-		}
-		if links {
-			row = append(row, printable(j.URL))
-		}
-		rows = append(rows, row)
+		})
 	}
 	return rows
 }

@@ -81,7 +81,10 @@ func TestJobs(t *testing.T) {
 		require.Regexp(t, pattern, out)
 	}
 	lists(`^WORKFLOW ID +TYPE +ATTEMPT +STATE +NEXT TRY +TOO OLD AT +LAST ERROR\ncharge-1 +Charge +2 of 3 +scheduled +20\S+ \S+Z +20\S+ \S+Z +the bank says \x{FFFD}\[31mno\ncharge-2 +Charge +2 of 3 `)
-	lists(`IN THE TEMPORAL UI\ncharge-1 .*2 of 3.* http://ui/namespaces/jobs-\w+/workflows/charge-1/[0-9a-f-]+/history\n1 more match: raise --limit`, "--ui-url", "http://ui", "--limit", "1")
+	lists(`LAST ERROR\ncharge-1 .*2 of 3.*the bank says \x{FFFD}\[31mno\n1 more match: raise --limit`, "--ui-url", "http://ui", "--limit", "1")
+	const page = `http://ui/namespaces/jobs-\w+/workflows/charge-1/[0-9a-f-]+/history`
+	require.Regexp(t, `"url": "`+page, b.succeed("jobs", "--ui-url", "http://ui", "-o", "json"))
+	require.Regexp(t, `Temporal UI +`+page, b.succeed("show", "charge-1", "--ui-url", "http://ui"))
 	lists(`Only 1 of 2 running jobs were looked at.*raise --scan`, "--scan", "1", "--min-attempt", "3")
 
 	var found struct {
@@ -103,7 +106,7 @@ func TestJobs(t *testing.T) {
 	r := b.call("jobs", "retry-now", "charge-1")
 	require.Equal(t, exitFailed, r.code)
 	require.Equal(t, 1, strings.Count(r.errw, "\n"), r.errw)
-	require.Contains(t, r.errw, "operator: retry-now charge-1: refused: ")
+	require.True(t, strings.HasPrefix(r.errw, "temporal-deadletter: retry-now charge-1: refused: "), r.errw)
 	require.Contains(t, b.succeed("show", "charge-1"), "job_retry_now")
 
 	r = call(t, b.environ, person{strings.NewReader("n\n")}, "jobs", "cancel", "charge-2")
@@ -117,7 +120,9 @@ func TestJobs(t *testing.T) {
 	require.ErrorAs(t, c.GetWorkflow(t.Context(), "charge-2", "").Get(t.Context(), nil), &cancelled)
 	require.Contains(t, b.succeed("list", "--reason", "cancelled"), "charge-2")
 
-	r = b.call("jobs", "cancel", "nobody", "--yes")
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.errw, "operator: cancel nobody: no such job: not found; see")
+	for _, args := range [][]string{{"jobs", "cancel", "nobody", "--yes"}, {"jobs", "retry-now", "-w", "nobody"}} {
+		r = b.call(args...)
+		require.Equal(t, exitFailed, r.code)
+		require.Equal(t, "temporal-deadletter: there is no job nobody; see `temporal-deadletter jobs --min-attempt 1`, and whether --namespace is the right one\n", r.errw)
+	}
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/operator"
 )
 
@@ -37,7 +39,7 @@ func (c *cli) retryNowCommand() *cobra.Command {
 			})
 		},
 	}
-	key.add(cmd)
+	key.addLive(cmd)
 	actor.add(cmd)
 	return cmd
 }
@@ -85,7 +87,7 @@ func (c *cli) cancelCommand() *cobra.Command {
 			})
 		},
 	}
-	key.add(cmd)
+	key.addLive(cmd)
 	actor.add(cmd)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
@@ -102,5 +104,9 @@ func (c *cli) onJob(ctx context.Context, key *keyFlags, actor *actorFlag, act fu
 		return err
 	}
 	defer s.close()
-	return act(s, operator.JobRequest{WorkflowID: key.workflowID, RunID: key.runID, Actor: who})
+	err = act(s, operator.JobRequest{WorkflowID: key.workflowID, RunID: key.runID, Actor: who})
+	if errors.Is(err, dlqstore.ErrNotFound) { // the usual mend is about dead letters
+		return fmt.Errorf("there is no job %s; see `%s jobs --min-attempt 1`, and whether --namespace is the right one", key.workflowID, name)
+	}
+	return err
 }

@@ -98,7 +98,7 @@ func deadLetterTable(w io.Writer, rows []dlqstore.DeadLetter) error {
 			printable(dl.WorkflowID), shortened(printable(dl.ErrorMessage), maxErrorCell),
 		})
 	}
-	return table(w, cells)
+	return listTable(w, cells, "DEAD AT", "WORKFLOW ID", "REASON", "ERROR")
 }
 
 func countText(count *int) string {

@@ -26,5 +26,14 @@ type console struct{ *os.File }
 // IsTerminal reports whether there is one.
 func (c console) IsTerminal() bool { return term.IsTerminal(int(c.Fd())) }
 
+// Size returns how many columns and rows the terminal has, zeros when there is none.
+func (c console) Size() (columns, rows int) {
+	columns, rows, err := term.GetSize(int(c.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return columns, rows
+}
+
 // Terminal returns the terminal itself, for a program that takes it over.
 func (c console) Terminal() *os.File { return c.File }

@@ -78,6 +78,12 @@ func (k *keyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&k.runID, "run-id", "r", "", "its run id; needed when several runs of the id are dead letters")
 }
 
+// addLive is add for a verb on a live job.
+func (k *keyFlags) addLive(cmd *cobra.Command) {
+	k.add(cmd)
+	cmd.Flags().Lookup("run-id").Usage = "its run id (default: that of the current run)"
+}
+
 // arguments lets the workflow id be an argument as well as a flag.
 func (k *keyFlags) arguments(cmd *cobra.Command, args []string) error {
 	switch {

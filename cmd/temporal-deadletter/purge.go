@@ -32,8 +32,8 @@ func (c *cli) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge",
 		Short: "Remove dead letters for good",
-		Long: "Remove dead letters for good: one, or all that a filter selects. It shows what would go\n" +
-			"and asks first. It needs Postgres only; running jobs are never touched.",
+		Long: "Remove dead letters for good: one, or all that a filter selects. It shows what would go,\n" +
+			"with reasons, times and a sample, and asks first. It needs Postgres only; running jobs are never touched.",
 		Example: "  " + name + " purge -w order-4711\n" +
 			"  " + name + " purge --reason cancelled --dead-before 720h\n" +
 			"  " + name + " purge --all --limit 5000 --yes",
@@ -94,7 +94,11 @@ func (c *cli) purgeOne(ctx context.Context, store *dlqstore.Store, config *conne
 	if err != nil {
 		return err
 	}
-	if err := c.planned(ctx, config, p.yes, 1, "workflow "+printable(key.WorkflowID)+", run "+printable(key.RunID)); err != nil {
+	what := "workflow " + printable(key.WorkflowID) + ", run " + printable(key.RunID)
+	if err := c.planned(config, 1, what); err != nil {
+		return err
+	}
+	if err := c.askPurge(ctx, p.yes, 1); err != nil {
 		return err
 	}
 	if err := store.Purge(ctx, key, who); err != nil {
@@ -118,7 +122,15 @@ func (c *cli) purgeMatching(
 	if matched == 0 {
 		return c.printPurged(0)
 	}
-	if err := c.planned(ctx, config, p.yes, matched, describe(request.Filter)); err != nil {
+	if err := c.planned(config, matched, describe(request.Filter)); err != nil {
+		return err
+	}
+	if !p.yes {
+		if err := c.printMatching(ctx, store, request.Filter); err != nil {
+			return err
+		}
+	}
+	if err := c.askPurge(ctx, p.yes, matched); err != nil {
 		return err
 	}
 	request.Limit = int(matched) // no more than was shown
@@ -132,18 +144,79 @@ func (c *cli) purgeMatching(
 	return c.printPurged(purged)
 }
 
-// planned shows what would go and asks.
-func (c *cli) planned(ctx context.Context, config *connect.Config, yes bool, matched int64, what string) error {
-	err := table(c.aside(), [][]string{
+// planned shows what would go.
+func (c *cli) planned(config *connect.Config, matched int64, what string) error {
+	return table(c.aside(), [][]string{
 		{"Purge", counted(matched) + ", for good"},
 		{"Namespace", printable(config.Temporal.Namespace)},
 		{"Database", printable(config.Database()) + ", schema " + printable(config.Schema)},
 		{"Filter", what},
 	})
-	if err != nil || yes {
-		return err
+}
+
+func (c *cli) askPurge(ctx context.Context, yes bool, matched int64) error {
+	if yes {
+		return nil
 	}
 	return c.confirm(ctx, "Purge "+counted(matched)+"?", "nothing was purged")
+}
+
+const (
+	// previewWithin bounds the look at what would go: a person waits for it, and can
+	// decide without it.
+	previewWithin = 10 * time.Second
+	previewRows   = 5
+)
+
+// printMatching shows, of the dead letters that a filter selects, the reasons, the
+// times and a sample.
+func (c *cli) printMatching(ctx context.Context, store *dlqstore.Store, filter dlqstore.Filter) error {
+	bounded, cancel := context.WithTimeout(ctx, previewWithin)
+	defer cancel()
+	spans, err := store.Spans(bounded, filter)
+	var sample []dlqstore.DeadLetter
+	if err == nil {
+		sample, _, err = store.List(bounded, filter, dlqstore.Page{Limit: previewRows})
+	}
+	switch {
+	case ctx.Err() == nil && errors.Is(err, dlqstore.ErrTimeout):
+		_, err = fmt.Fprintln(c.aside(), "What they are is left out: Postgres did not tell in time.")
+		return err
+	case err != nil || len(spans) == 0:
+		return err
+	}
+	if err := table(c.aside(), spanRows(spans)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.aside(), "The newest %d of them\n", len(sample))
+	rows := [][]string{{"  DEAD AT", "REASON", "TYPE", "WORKFLOW ID", "ERROR"}}
+	for i := range sample {
+		dl := &sample[i]
+		rows = append(rows, []string{
+			"  " + timeText(&dl.DeadAt), string(dl.Reason), orNone(dl.JobType), printable(dl.WorkflowID), shortened(printable(dl.ErrorMessage), maxErrorCell),
+		})
+	}
+	return listTable(c.aside(), rows)
+}
+
+// spanRows has keys as wide as those of planned, with which it makes one table.
+func spanRows(spans []dlqstore.Span) [][]string {
+	oldest, newest := spans[0].Oldest, spans[0].Newest
+	var reasons []string
+	for i := range spans {
+		s := &spans[i]
+		reasons = append(reasons, fmt.Sprintf("%s %d", printable(string(s.Reason)), s.Count))
+		if s.Oldest.Before(oldest) {
+			oldest = s.Oldest
+		}
+		if s.Newest.After(newest) {
+			newest = s.Newest
+		}
+	}
+	return [][]string{
+		{"By reason", strings.Join(reasons, ", ")},
+		{"Dead", "from " + timeText(&oldest) + " to " + timeText(&newest)},
+	}
 }
 
 func counted(n int64) string {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +38,12 @@ func TestPurgeAsks(t *testing.T) {
 Namespace  default
 Database   127\.0\.0\.1:\d+/deadletter_test_\w+, schema deadletter
 Filter     reason timeout, tag tenant=acme
+By reason  timeout 2
+Dead       from 2026-03-01 12:00:00Z to 2026-03-01 12:00:00Z
+The newest 2 of them
+  DEAD AT               REASON   TYPE       WORKFLOW ID  ERROR
+  2026-03-01 12:00:00Z  timeout  SendEmail  order-3      mailbox is full
+  2026-03-01 12:00:00Z  timeout  SendEmail  order-2      mailbox is full
 Purge 2 dead letters\? \[y/N\] $`, r.out)
 		if password != "" {
 			require.NotContains(t, r.out, password)
@@ -54,6 +61,25 @@ Purge 2 dead letters\? \[y/N\] $`, r.out)
 	events, err := b.store.Events(t.Context(), deadLetter("order-1").Key)
 	require.NoError(t, err)
 	require.Equal(t, "oncall", events[len(events)-1].Actor)
+}
+
+// TestPurgePreviewInTime proves that a table which is too slow to look at leaves the
+// look out, and does not keep a person from answering.
+func TestPurgePreviewInTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.move("order-1")
+	tx, err := b.store.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `lock table deadletter.dead_letters in access exclusive mode`)
+	require.NoError(t, err)
+	impatient, err := dlqstore.Open(t.Context(), b.url, dlqstore.WithTimeout(100*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(impatient.Close)
+	var out bytes.Buffer
+	require.NoError(t, (&cli{out: &out, output: outputText}).printMatching(t.Context(), impatient, dlqstore.Filter{Namespace: "default"}))
+	require.Equal(t, "What they are is left out: Postgres did not tell in time.\n", out.String())
 }
 
 // TestPurgeUnattended proves that --yes acts without asking and still shows the

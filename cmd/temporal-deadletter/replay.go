@@ -93,6 +93,8 @@ func notDead(ctx context.Context, s *session, key keyFlags, notFound error) erro
 	switch {
 	case err != nil || shown.DeadLetter != nil:
 		return notFound
+	case shown.Removed != nil:
+		return fmt.Errorf("%s is no dead letter any more: it was %s; see `%[3]s events -w %[1]s`", key.workflowID, removedText(shown.Removed), name)
 	case shown.Status != nil:
 		return fmt.Errorf("%s is no dead letter: it is %s", key.workflowID, *shown.Status)
 	default:

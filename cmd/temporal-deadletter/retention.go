@@ -81,7 +81,7 @@ func (c *cli) retentionSetCommand() *cobra.Command {
 	p.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&p.jobType, "type", "", "only this job type")
-	flags.StringVar(&p.reason, "reason", "", "only this reason: "+reasons())
+	flags.StringVar(&p.reason, "reason", "", "only this reason, such as "+someReasons)
 	flags.StringVar(&p.tag, "tag", "", "only with this tag, key=value")
 	flags.StringVar(&p.keep, "keep", "", "how long to keep, such as 30d or 720h")
 	flags.Int64Var(&p.keepLast, "keep-last", 0, "how many to keep, the newest")

@@ -86,6 +86,19 @@ The first to go
 	require.Equal(t, "temporal-deadletter: remove retention policy \"month\": not found; see `temporal-deadletter retention list`\n", r.errw)
 }
 
+// TestRetentionReportHeld proves that what a replay holds is told of in the columns
+// of the rest.
+func TestRetentionReportHeld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.move("free")
+	_, err := b.store.BeginReplay(t.Context(), dlqstore.ReplayRequest{Key: b.move("held"), Actor: "test"})
+	require.NoError(t, err)
+	report := b.succeed("retention", "set", "month", "--all", "--keep", "30d", "--dry-run")
+	require.Contains(t, report, "\nWould go now  1 dead letter, for good\n")
+	require.Contains(t, report, "\nHeld, stay    1 for now, by a plan or a replay\n")
+}
+
 // TestRetentionJSON proves that programs find one document on standard output, and
 // people the report beside it.
 func TestRetentionJSON(t *testing.T) {

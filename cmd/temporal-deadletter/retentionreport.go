@@ -40,7 +40,7 @@ func printPruneReports(w io.Writer, config *connect.Config, reports []dlqstore.P
 			rows = append(rows, []string{"Pinned, stay", strconv.FormatInt(r.Pinned, 10)})
 		}
 		if r.Held > 0 {
-			rows = append(rows, []string{"Held by a plan or a replay, stay for now", strconv.FormatInt(r.Held, 10)})
+			rows = append(rows, []string{"Held, stay", strconv.FormatInt(r.Held, 10) + " for now, by a plan or a replay"})
 		}
 		if err := table(w, rows); err != nil {
 			return err
@@ -141,5 +141,5 @@ func (c *cli) printPolicies(policies []dlqstore.RetentionPolicy, pruned []dlqsto
 			printable(p.Name), selectsText(p), keepsText(p), state, strconv.FormatInt(listed[i].Pruned, 10), orNone(p.Actor), timeText(&p.UpdatedAt),
 		})
 	}
-	return table(c.out, rows)
+	return listTable(c.out, rows)
 }

@@ -43,7 +43,8 @@ type cli struct {
 
 // run executes the command line args in the environment environ (as of
 // os.Environ) and returns the exit code. A reader with a method IsTerminal that
-// says true may be asked questions; such an output may be drawn on.
+// says true may be asked questions; such an output may be drawn on, and tells how
+// large it is if it has a method Size.
 func run(ctx context.Context, args, environ []string, in io.Reader, out, errw io.Writer) int {
 	c := &cli{environ: environ, in: in, out: out, errw: errw, output: outputText}
 	root := c.rootCommand()
@@ -70,7 +71,7 @@ func message(ctx context.Context, err error) string {
 	case errors.Is(err, dlqstore.ErrAmbiguous):
 		mend = "; pass it with -r"
 	case errors.Is(err, dlqstore.ErrNotFound):
-		mend = "; see `" + name + " list`, and whether --namespace is the right one"
+		mend = "; see `" + name + " list`, and whether --namespace is the right one, or `" + name + " events -w ID`, if it may have been purged"
 	case errors.Is(err, dlqstore.ErrTimeout):
 		mend = "; narrow the filter, or try again when the database is less busy"
 	case errors.Is(err, dlqstore.ErrConflict):
@@ -80,7 +81,8 @@ func message(ctx context.Context, err error) string {
 	case errors.Is(err, dlqstore.ErrBadCursor):
 		mend = "; start again without --cursor"
 	}
-	return oneLine(err.Error()) + mend
+	// Which package of ours says it is of no use to a person.
+	return oneLine(strings.TrimPrefix(err.Error(), "operator: ")) + mend
 }
 
 // oneLine joins the lines of a text with semicolons, and makes it safe to print.
@@ -144,7 +146,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	flags.StringVar(&c.overrides.Profile, "profile", "", "profile of Temporal's configuration file (TEMPORAL_PROFILE)")
 	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "Postgres with the dead letters (DEADLETTER_DATABASE_URL, DATABASE_URL)")
 	flags.StringVar(&c.overrides.Schema, "schema", "", "its schema (DEADLETTER_SCHEMA, default \"deadletter\")")
-	flags.StringVar(&c.overrides.TaskQueue, "task-queue", "", "task queue of the dead-letter activities (DEADLETTER_TASK_QUEUE, default \"deadletter\"); only dev uses it")
+	flags.StringVar(&c.overrides.TaskQueue, "task-queue", "", "task queue of the dead-letter activities (DEADLETTER_TASK_QUEUE, default \"deadletter\"); dev and apply use it")
 	flags.StringVar(&c.overrides.UIURL, "ui-url", "", "the Temporal UI, such as http://localhost:8233, for addresses of jobs (DEADLETTER_UI_URL)")
 	flags.VarP(&c.output, "output", "o", "text, json or jsonl")
 

@@ -30,7 +30,8 @@ func (c *cli) showCommand() *cobra.Command {
 		Short: "Show all there is to know of one job, live or dead",
 		Long: "Show all there is to know of one job, live or dead. While Temporal cannot be reached, dead\n" +
 			"letters are shown from Postgres alone. Of a dead letter that is its error with the causes,\n" +
-			"attempts, edits, notes, what it was replayed from, and what became of its replays.",
+			"attempts, edits, notes, what it was replayed from, and what became of its replays. Of one that\n" +
+			"was removed it is who did that, and when.",
 		Example: "  " + name + " show -w order-4711\n" +
 			"  " + name + " show order-4711 -o json",
 		Args: key.arguments,
@@ -118,7 +119,7 @@ func shownJSON(shown *operator.Shown, page string) any {
 			Events: notNil(shown.Events), DeadRuns: notNil(shown.DeadRuns), UI: page,
 		}
 	}
-	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, DeadRuns: shown.DeadRuns, UI: page}
+	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, Live: shown.Live, Removed: shown.Removed, DeadRuns: shown.DeadRuns, UI: page}
 	if shown.Status != nil {
 		live.Status = (*string)(shown.Status)
 	}
@@ -338,7 +339,7 @@ func printEvents(w io.Writer, events []dlqstore.Event) error {
 	rows := [][]string{{"  AT", "VERB", "BY", "DETAIL"}}
 	for i := range events {
 		e := &events[i]
-		rows = append(rows, []string{"  " + timeText(&e.At), printable(e.Verb), orNone(e.Actor), printable(string(e.Detail))})
+		rows = append(rows, []string{"  " + timeText(&e.At), printable(e.Verb), orNone(e.Actor), detailText(e.Detail)})
 	}
 	return table(w, rows)
 }
@@ -370,14 +371,6 @@ func jsonText(value json.RawMessage, absent string) string {
 		return absent
 	}
 	return printable(string(value))
-}
-
-// optionsText tells of a refused job's options too: they are kept as they were sent.
-func optionsText(options json.RawMessage) string {
-	if options == nil {
-		return "not readable: encrypted, or not JSON"
-	}
-	return printable(string(options))
 }
 
 func replaysText(dl *dlqstore.DeadLetter) string {

@@ -83,7 +83,9 @@ func TestShowLive(t *testing.T) {
 	text := b.succeed("show", "show-live")
 	require.Contains(t, text, run.GetRunID())
 	require.Regexp(t, `Status\s+queued`, text)
-	require.JSONEq(t, `{"namespace": "default", "workflow_id": "show-live", "run_id": "`+run.GetRunID()+`", "status": "queued"}`,
+	key := `"workflow_id": "show-live", "run_id": "` + run.GetRunID() + `"`
+	require.JSONEq(t, `{"namespace": "default", `+key+`, "status": "queued", "live": {`+key+`, "job_type": "", "task_queue": "show-nobody",
+		"state": "unscheduled", "attempt": 1, "max_attempts": null, "last_error_type": "", "last_error": "", "next_attempt_at": null, "age_limit_at": null}}`,
 		b.succeed("show", "show-live", "-o", "json"))
 
 	refused := b.call("replay", "show-live")
@@ -115,6 +117,7 @@ func TestUnknownAndAmbiguousKeys(t *testing.T) {
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.errw, "nobodys")
 		require.Contains(t, r.errw, "default/nobodys: not found; see `temporal-deadletter list`")
+		require.Contains(t, r.errw, ", or `temporal-deadletter events -w ID`, if it may have been purged\n")
 
 		r = b.call(append(args, "-w", "twice")...)
 		require.Equal(t, exitFailed, r.code)
@@ -172,6 +175,7 @@ func TestShowPending(t *testing.T) {
 		}, 30*time.Second, 100*time.Millisecond)
 		return s
 	}
+	require.Regexp(t, `(?m)^Too old at +2\d{3}-`, b.succeed("show", "show-retried"))
 	five := 5
 	retried := failed("show-retried")
 	require.NotNil(t, retried.Pending.NextAttemptAt)

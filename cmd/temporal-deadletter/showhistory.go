@@ -136,5 +136,3 @@ func printLineage(w io.Writer, line dlqstore.Lineage) error {
 }
 
 const maxIndent = 10
-
-// runPage is the Temporal UI's page of a run; empty when the UI's address is not

@@ -13,6 +13,8 @@ type liveJSON struct {
 	Status   *string                  `json:"status"`
 	ClosedAs string                   `json:"closed_as,omitempty"`
 	Pending  *operator.PendingAttempt `json:"pending,omitempty"`
+	Live     *operator.LiveJob        `json:"live,omitempty"` // as the verb jobs has it
+	Removed  *operator.Removal        `json:"removed,omitempty"`
 	DeadRuns []string                 `json:"dead_runs,omitempty"`
 	UI       string                   `json:"ui,omitempty"`
 }
@@ -23,27 +25,99 @@ func printLive(w io.Writer, shown *operator.Shown, page string) error {
 		{"Run id", printable(shown.RunID)},
 		{"Namespace", printable(shown.Namespace)},
 	}
-	if shown.Status != nil {
+	switch {
+	case shown.Status != nil:
 		rows = append(rows, []string{"Status", string(*shown.Status)})
-	} else {
+	case shown.ClosedAs != "" && shown.Removed == nil:
 		rows = append(rows, []string{"Closed as", printable(shown.ClosedAs) + ", without a dead letter"})
+	case shown.ClosedAs != "":
+		rows = append(rows, []string{"Closed as", printable(shown.ClosedAs)})
 	}
-	rows = append(rows, pendingRows(shown.Pending)...)
+	if shown.Removed != nil {
+		rows = append(rows, removedRows(shown.Removed)...)
+	}
+	switch {
+	case shown.Pending != nil:
+		rows = append(rows, pendingRows(shown.Pending)...)
+		if shown.Live != nil && !shown.Pending.Moving {
+			rows = append(rows, ageRows(shown.Live)...)
+		}
+	case shown.Live != nil:
+		rows = append(rows, waitingRows(shown.Live)...)
+	}
 	return table(w, append(append(rows, deadRunRows(shown)...), pageRows(page)...))
+}
+
+// removedRows tell of a dead letter that is no more.
+func removedRows(r *operator.Removal) [][]string {
+	rows := [][]string{{"Dead letter", removedText(r)}}
+	if r.Reason == "" {
+		return rows
+	}
+	was := string(r.Reason)
+	if r.JobType != "" {
+		was += ", " + r.JobType
+	}
+	if r.DeadAt != nil {
+		was += ", dead at " + timeText(r.DeadAt)
+	}
+	return append(rows, []string{"It was", printable(was)})
+}
+
+// removedText says who removed a dead letter, when, and under which plan or policy.
+func removedText(r *operator.Removal) string {
+	said := "purged at " + timeText(&r.At)
+	if r.Policy != "" {
+		said = "removed at " + timeText(&r.At) + " under retention policy " + printable(r.Policy)
+	}
+	if r.PlanID != "" {
+		said += " under plan " + printable(r.PlanID)
+	}
+	if r.Actor != "" {
+		said += " by " + printable(r.Actor)
+	}
+	return said
+}
+
+// waitingRows tell of a job that no handler is scheduled for: it snoozes, say.
+func waitingRows(live *operator.LiveJob) [][]string {
+	var rows [][]string
+	if live.JobType != "" {
+		rows = append(rows, []string{"Job type", printable(live.JobType)})
+	}
+	rows = append(rows, []string{"Attempt", strconv.Itoa(live.Attempt) + " of " + budgetText(live.MaxAttempts) + ", " + live.State})
+	if live.TaskQueue != "" {
+		rows = append(rows, []string{"Task queue", printable(live.TaskQueue)})
+	}
+	if live.NextAttemptAt != nil {
+		rows = append(rows, []string{"Next attempt", timeText(live.NextAttemptAt)})
+	}
+	rows = append(rows, ageRows(live)...)
+	if failure := failureText(live.LastErrorType, live.LastError); failure != "" {
+		rows = append(rows, []string{"Last failure", failure})
+	}
+	return rows
+}
+
+func ageRows(live *operator.LiveJob) [][]string {
+	if live.AgeLimitAt == nil {
+		return nil
+	}
+	return [][]string{{"Too old at", timeText(live.AgeLimitAt)}}
+}
+
+func failureText(kind, message string) string {
+	if kind != "" {
+		message = kind + ": " + message
+	}
+	return shortened(printable(message), maxFailureCell)
 }
 
 // maxFailureCell bounds the last failure of a live job; JSON has more of it.
 const maxFailureCell = 300
 
 func pendingRows(pending *operator.PendingAttempt) [][]string {
-	if pending == nil {
-		return nil
-	}
-	failure := pending.LastFailure
-	if pending.LastFailureType != "" {
-		failure = pending.LastFailureType + ": " + failure
-	}
-	failure = shortened(printable(failure), maxFailureCell)
+	failure := failureText(pending.LastFailureType, pending.LastFailure)
 	if pending.Moving {
 		waiting := "attempt " + strconv.Itoa(pending.Attempt)
 		if failure != "" {

@@ -261,3 +261,24 @@ func TestMigrate(t *testing.T) {
 	}
 	require.Equal(t, "No dead letters match.\n", b.succeed("list", "--schema", "other"))
 }
+
+// TestHelpOfFlags proves that the help says of flags what is so, and keeps to lines
+// that a person reads.
+func TestHelpOfFlags(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"apply":          "dev and apply use it",
+		"jobs retry-now": "its run id (default: that of the current run)",
+		"jobs cancel":    "its run id (default: that of the current run)",
+		"show":           "its run id; needed when several runs of the id are dead letters",
+		"list":           "why it is dead, such as timeout or fatal_error; --reason help lists all",
+		"retention set":  "only this reason, such as timeout or fatal_error; --reason help lists all",
+	} {
+		r := call(t, noEnv, nil, append(strings.Fields(args), "--help")...)
+		require.Zero(t, r.code)
+		require.Contains(t, r.out, says, args)
+	}
+	r := call(t, noEnv, nil, "list", "--reason", "help")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.errw, reasons())
+}

@@ -1,23 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/deadletter-dev/deadletter/dlqstore"
 )
 
 const (
 	defaultInterval = 2 * time.Second
 	minInterval     = 100 * time.Millisecond
-	// watchRows bounds each table of the view, so that all of it fits on a screen.
-	watchRows  = 4
-	watchHours = 5
 	// clearScreen moves to the corner and erases what is there.
 	clearScreen = "\x1b[H\x1b[2J"
 )
@@ -29,7 +23,8 @@ func (c *cli) watchCommand() *cobra.Command {
 		Short: "Show the counts, the trend and the largest groups, again and again",
 		Long: "Show the counts, the trend and the largest groups in the terminal, again and again until\n" +
 			"Ctrl-C. A terminal that cannot be redrawn (TERM=dumb) gets one view below the other. When\n" +
-			"a server goes away the view says so and goes on.",
+			"a server goes away the view says so and goes on. Tables are cut to what the terminal\n" +
+			"has place for.",
 		Example: "  " + name + " watch\n" +
 			"  " + name + " watch --interval 10s",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.watch(cmd.Context(), interval) },
@@ -59,7 +54,7 @@ func (c *cli) watch(ctx context.Context, interval time.Duration) error {
 	defer s.close()
 	refresh := time.NewTicker(interval)
 	defer refresh.Stop()
-	body, err := watchBody(ctx, s)
+	view, err := readWatch(ctx, s)
 	if err != nil {
 		return unlessLeft(ctx, err) // it never worked
 	}
@@ -69,7 +64,12 @@ func (c *cli) watch(ctx context.Context, interval time.Duration) error {
 		if err != nil {
 			heading += "Not refreshed: " + message(ctx, err) + "\n"
 		}
-		if err := c.draw(heading + "\n" + body); err != nil {
+		columns, rows := sizeOf(c.out) // it may be another by now
+		text, fault := view.fitted(heading, columns, rows)
+		if fault != nil {
+			return fault
+		}
+		if err := c.draw(text); err != nil {
 			return err
 		}
 		select {
@@ -77,9 +77,9 @@ func (c *cli) watch(ctx context.Context, interval time.Duration) error {
 			return nil
 		case <-refresh.C:
 		}
-		var fresh string
-		if fresh, err = watchBody(ctx, s); err == nil {
-			body = fresh
+		var fresh *watchView
+		if fresh, err = readWatch(ctx, s); err == nil {
+			view = fresh
 		} else if ctx.Err() != nil {
 			return nil
 		}
@@ -112,50 +112,4 @@ func (c *cli) isDumb() bool {
 		}
 	}
 	return kind == "" || kind == "dumb"
-}
-
-func watchBody(ctx context.Context, s *session) (string, error) {
-	var view bytes.Buffer
-	stats, err := s.Stats(ctx)
-	if err != nil {
-		return "", err
-	}
-	trend, err := s.Trend(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := printStats(&view, stats); err != nil {
-		return "", err
-	}
-	parts := [][][]string{trendRows(trend), hourRows(trend.Hours[len(trend.Hours)-watchHours:])}
-	for _, by := range []string{"reason", "type"} {
-		tallies, more, err := s.StatsBy(ctx, dimensions[by], watchRows)
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, withMore(tallyRows(by, tallies), more))
-	}
-	groups, more, err := s.Groups(ctx, dlqstore.Filter{}, watchRows)
-	if err != nil {
-		return "", err
-	}
-	rows := [][]string{{"GROUP", "COUNT", "LAST DEAD AT", "TYPE", "ERROR"}}
-	for i := range groups {
-		g := &groups[i]
-		rows = append(rows, []string{printable(g.Fingerprint), fmt.Sprint(g.Count), timeText(&g.LastDeadAt), printable(g.JobType), groupError(g)})
-	}
-	for _, part := range append(parts, withMore(rows, more)) {
-		view.WriteString("\n")
-		if err := table(&view, part); err != nil {
-			return "", err
-		}
-	}
-	return view.String(), nil
-}
-
-func withMore(rows [][]string, more int) [][]string {
-	if more == 0 {
-		return rows
-	}
-	return append(rows, []string{fmt.Sprintf("and %d more", more)})
 }
