@@ -102,7 +102,7 @@ func itemTable(w io.Writer, items []dlqstore.PlanItem) error {
 		}
 		rows = append(rows, []string{strconv.Itoa(item.Position), string(item.State), printable(item.WorkflowID), started, outcome, shortened(printable(what), 2*maxErrorCell)})
 	}
-	return table(w, rows)
+	return listTable(w, rows, "NO", "STATE", "WORKFLOW ID", "WHAT")
 }
 
 // changesText is a difference on one line.

@@ -67,7 +67,7 @@ func (c *cli) printPlans(plans []dlqstore.Plan) error {
 				timeText(&p.CreatedAt), p.ID, string(p.Verb), stateText(p), number(p.Members), number(p.Done), number(p.Skipped), number(p.Failed), printable(p.Actor),
 			})
 		}
-		return table(c.out, rows)
+		return listTable(c.out, rows, "PLAN", "VERB", "STATE", "MEMBERS")
 	}
 	return nil
 }
@@ -295,5 +295,5 @@ func (c *cli) sampleTable(ctx context.Context, store *dlqstore.Store, p *dlqstor
 			"  " + timeText(&s.DeadAt), string(s.Reason), printable(s.JobType), printable(s.WorkflowID), shortened(printable(s.ErrorMessage), maxErrorCell),
 		})
 	}
-	return table(c.out, rows)
+	return listTable(c.out, rows, "WORKFLOW ID", "ERROR")
 }
