@@ -104,7 +104,7 @@ func (s BulkSettings) WithDefaults() BulkSettings {
 // deadletter.BulkOperation, whose id is BulkWorkflowID of the plan.
 type BulkInput struct {
 	PlanID string `json:"plan_id"`
-	// Actor is who applies the plan. Required.
+	// Actor is who applies the plan. Empty means "workflow".
 	Actor string `json:"actor"`
 	// Settings replace those of the plan; nil keeps them.
 	Settings *BulkSettings `json:"settings,omitempty"`

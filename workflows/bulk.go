@@ -30,6 +30,9 @@ const (
 // with a job.BulkProgress, which is also the result. An operation that is paused
 // or cancelled finishes the few members that it has in hand.
 func (w Workflows) BulkOperation(ctx workflow.Context, in job.BulkInput) (job.BulkProgress, error) {
+	if in.Actor == "" {
+		in.Actor = "workflow" // started by hand: the audit says how
+	}
 	op := bulkOperation{input: in, progress: job.BulkProgress{PlanID: in.PlanID}}
 	err := workflow.SetQueryHandlerWithOptions(ctx, job.BulkProgressQuery,
 		func() (job.BulkProgress, error) { return op.progress, nil },
