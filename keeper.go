@@ -29,8 +29,8 @@ const (
 
 // keeper looks after the dead-letter queue while a worker serves it: it keeps the
 // operator workflow running, the sweep and the retention scheduled, finishes replays
-// whose process died between the commit and the start, and compacts the store's
-// summaries. Any number of keepers may do so at once.
+// whose process died between the commit and the start, compacts the store's
+// summaries and removes old plans. Any number of keepers may do so at once.
 type keeper struct {
 	plugin    *Plugin
 	once      sync.Once
@@ -114,6 +114,9 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 		}
 		if err := k.finishReplays(c, namespace); err != nil && k.ctx.Err() == nil {
 			logger.Warn("deadletter: interrupted replays could not be finished and will be tried again", "error", err)
+		}
+		if err := k.plugin.options.Store.ForgetPlans(k.ctx); err != nil && k.ctx.Err() == nil {
+			logger.Warn("deadletter: old plans could not be removed and will be tried again", "error", err)
 		}
 		if err := k.plugin.options.Store.Compact(k.ctx); err != nil && k.ctx.Err() == nil {
 			logger.Warn("deadletter: the summaries could not be compacted and will be tried again; they stay exact", "error", err)

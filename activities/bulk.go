@@ -54,9 +54,6 @@ func (a *Activities) BulkBegin(ctx context.Context, in job.BulkInput) (job.BulkP
 		// Under one id there is one operation, which can be found, paused and cancelled.
 		return job.BulkPlan{}, temporal.NewNonRetryableApplicationError("an operation of this plan must have workflow id "+want, job.RefusedErrorType, nil)
 	}
-	if in.Actor == "" {
-		return job.BulkPlan{}, temporal.NewNonRetryableApplicationError("the actor is missing: say who applies the plan", job.RefusedErrorType, nil)
-	}
 	plan, err := a.Store.BeginPlan(ctx, info.Namespace, in.PlanID, in.Actor, in.Settings)
 	if err != nil {
 		return job.BulkPlan{}, final(err)
@@ -73,11 +70,17 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	if err != nil {
 		return job.BulkStepped{}, final(err)
 	}
+	switch {
+	case plan.State.IsFinal():
+		return job.BulkStepped{Progress: plan.Progress()}, nil
+	case plan.State == job.PlanPlanned:
+		return job.BulkStepped{}, final(&dlqstore.PlanStateError{ID: plan.ID, Cause: "it has not been applied"})
+	}
 	began := plan.Progress().Ended()
 	if in.Ended != nil {
 		began = *in.Ended
 	}
-	step := a.newBulkStep(ctx, plan, in.Settings)
+	step := a.newBulkStep(ctx, plan, plan.Parameters.WithDefaults())
 	step.taken = int(plan.Progress().Ended() - began)
 	heeding, stop := heed(ctx, a.client(ctx, info).WorkflowService(), info)
 	err = step.stretch(heeding, in.Limit)
@@ -297,7 +300,7 @@ func (a *Activities) BulkWatch(ctx context.Context, in job.BulkWatch) (job.BulkO
 	began := time.Now()
 	for {
 		outcomes, err := a.Store.Outcomes(ctx, in.PlanID)
-		if err != nil || !in.Wait || outcomes.Open == 0 || time.Since(began) > bulkWatch {
+		if err != nil || !in.Wait || outcomes.Open == 0 || outcomes.LeastRefailShare() > in.MaxRefail || time.Since(began) > bulkWatch {
 			return outcomes, err
 		}
 		activity.RecordHeartbeat(ctx)

@@ -43,3 +43,23 @@ func TestCursor(t *testing.T) {
 	require.Equal(t, row.Key, at.Key)
 	require.True(t, row.DeadAt.Equal(at.DeadAt))
 }
+
+// FuzzEventCursor proves that a cursor of the audit is refused or gives back its place.
+func FuzzEventCursor(f *testing.F) {
+	text, err := dlqstore.EventCursorAt(17)
+	require.NoError(f, err)
+	f.Add(text)
+	f.Add("e30")
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := dlqstore.ParseEventCursor(text)
+		if err != nil {
+			require.ErrorIs(t, err, dlqstore.ErrBadCursor)
+			return
+		}
+		again, err := dlqstore.EventCursorAt(id)
+		require.NoError(t, err)
+		back, err := dlqstore.ParseEventCursor(again)
+		require.NoError(t, err)
+		require.Equal(t, id, back)
+	})
+}

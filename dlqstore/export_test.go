@@ -13,6 +13,9 @@ var (
 	CursorAt      = cursorAt
 	Classify      = classify
 	SchemaVersion = schemaVersion
+
+	EventCursorAt    = eventCursorAt
+	ParseEventCursor = parseEventCursor
 )
 
 // ParseCursor returns the position as a dead letter.

@@ -10,12 +10,15 @@ import (
 )
 
 const (
-	// heldDeadLetter is true of a dead letter d that must not go yet: a plan is to
-	// act on it, or a replay of it is counted and not started.
+	// heldDeadLetter is true of a dead letter d that must not go yet: it is a
+	// member of a plan that has not ended, or a replay of it is counted and not started.
 	heldDeadLetter = `(exists (
-		select from {schema}.plan_items i join {schema}.plans p on p.id = i.plan_id
-		where i.namespace = d.namespace and i.workflow_id = d.workflow_id and i.run_id = d.run_id and i.state = 'pending'
-			and (p.state in ('applying', 'paused') or p.state = 'planned' and p.expires_at > now())
+		select from (
+			select i.plan_id from {schema}.plan_items i
+			where i.namespace = d.namespace and i.workflow_id = d.workflow_id and i.run_id = d.run_id
+			offset 0 -- by the dead letter's key, and not by the plans: they have many members
+		) i join {schema}.plans p on p.id = i.plan_id
+		where p.state in ('applying', 'paused') or p.state = 'planned' and p.expires_at > now()
 	) or ` + startingReplay + `)`
 
 	whereTooOld = `d.dead_at < now() - @keep_for_ms::bigint * interval '1 millisecond'`

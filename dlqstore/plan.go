@@ -154,10 +154,13 @@ where id = @id`
 select d.reason, d.job_type, count(*), min(d.dead_at), max(d.dead_at),
 	count(*) filter (where d.superseded_at is not null), count(*) filter (where d.resurrection_count > 0),
 	count(*) filter (where exists (
-		select from {schema}.plan_items other join {schema}.plans p on p.id = other.plan_id
-		where (other.namespace, other.workflow_id, other.run_id) = (i.namespace, i.workflow_id, i.run_id)
-			and other.state = 'pending' and other.plan_id <> i.plan_id
-			and (p.state in ('applying', 'paused') or p.state = 'planned' and p.expires_at > now())
+		select from (
+			select other.plan_id from {schema}.plan_items other
+			where (other.namespace, other.workflow_id, other.run_id) = (i.namespace, i.workflow_id, i.run_id)
+				and other.state = 'pending' and other.plan_id <> i.plan_id
+			offset 0 -- by the dead letter's key, and not by the plans: they have many members
+		) other join {schema}.plans p on p.id = other.plan_id
+		where p.state in ('applying', 'paused') or p.state = 'planned' and p.expires_at > now()
 	))
 from {schema}.plan_items i
 join {schema}.dead_letters d on (d.namespace, d.workflow_id, d.run_id) = (i.namespace, i.workflow_id, i.run_id)

@@ -283,3 +283,22 @@ func TestPlanLeavesReplayed(t *testing.T) {
 	require.EqualValues(t, 3, causes[0].Members)
 	require.Contains(t, causes[0].Error, "it was replayed after the plan was made")
 }
+
+// TestForgetPlans proves that plans are removed with their members some months after
+// their end, and no others.
+func TestForgetPlans(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	letters(t, store, 2)
+	for _, change := range []string{
+		"state = 'finished', finished_at = now() - interval '91 days'", "expires_at = now() - interval '91 days'",
+		"state = 'finished', finished_at = now() - interval '89 days'", "state = 'applying', expires_at = now() - interval '91 days'",
+	} {
+		made := plan(t, store, dlqstore.PlanRequest{Verb: job.BulkPurge, All: true})
+		run(t, store, `update deadletter.plans set `+change+` where id = $1`, made.ID)
+	}
+	require.NoError(t, store.ForgetPlans(t.Context()))
+	require.Equal(t, 2, scalar[int](t, store, `select count(*) from deadletter.plans where state = 'applying' or finished_at > now() - interval '90 days'`))
+	require.Equal(t, 2, scalar[int](t, store, `select count(*) from deadletter.plans`))
+	require.Equal(t, 4, scalar[int](t, store, `select count(*) from deadletter.plan_items`))
+}

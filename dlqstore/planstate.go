@@ -30,9 +30,9 @@ where id = @id`
 	leaveMembers = `
 update {schema}.plan_items
 set state = 'left'
-where plan_id = @id and position in (
+where plan_id = @id and position = any (array(
 	select position from {schema}.plan_items where plan_id = @id and state = 'pending' order by position limit @batch
-)`
+))`
 )
 
 // leaveBatch keeps each transaction of an operation's end short.
@@ -125,17 +125,17 @@ func (s *Store) MarkPlan(ctx context.Context, namespace, id string, state job.Pl
 	if err != nil {
 		return nil, fmt.Errorf("mark %s: %w", id, err)
 	}
-	if state.IsFinal() {
-		if err := s.leaveMembers(ctx, id); err != nil {
-			return nil, fmt.Errorf("mark %s: %w", id, err)
-		}
-	}
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		return s.markPlan(ctx, tx, namespace, id, state, verb, text.Bounded(actor, maxName), text.Bounded(cause, MaxErrorMessage))
 	})
 	if err != nil {
 		s.NoteRefusal(ctx, Asked{Verb: verb, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
 		return nil, fmt.Errorf("mark %s: %w", id, err)
+	}
+	if state.IsFinal() { // which holds no dead letter any more, if this is interrupted
+		if err := s.leaveMembers(ctx, id); err != nil {
+			return nil, fmt.Errorf("mark %s: %w", id, err)
+		}
 	}
 	return s.Plan(ctx, namespace, id)
 }
@@ -160,7 +160,7 @@ func markVerb(state job.PlanState) (string, error) {
 func (s *Store) leaveMembers(ctx context.Context, id string) error {
 	for {
 		var left int64
-		err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error {
 			done, err := tx.Exec(ctx, s.sql(leaveMembers), pgx.NamedArgs{"id": text.Holdable(id), "batch": leaveBatch})
 			left = done.RowsAffected()
 			return classify(err)

@@ -368,8 +368,15 @@ var replaySuffix = regexp.MustCompile(`-replay-[a-z2-7]{12}$`)
 const maxBaseID = 900
 
 // newWorkflowID names the new job after the first of its line, so that ids do not
-// grow from replay to replay.
+// grow from replay to replay. An id that no client in Go can route a call by, a
+// starter in another language chose it, becomes one that it can.
 func newWorkflowID(workflowID string) string {
 	base := text.Head(replaySuffix.ReplaceAllString(workflowID, ""), maxBaseID)
+	base = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, base)
 	return base + "-replay-" + strings.ToLower(rand.Text()[:12]) // 60 bits
 }

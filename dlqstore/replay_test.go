@@ -355,7 +355,7 @@ func TestStatusIsClosed(t *testing.T) {
 }
 
 // TestNewWorkflowID proves that ids do not grow from replay to replay, stay within
-// the server's limit, and keep runes whole.
+// the server's limit, and are such that a client in Go can route calls by them.
 func TestNewWorkflowID(t *testing.T) {
 	t.Parallel()
 	suffix := regexp.MustCompile(`-replay-[a-z2-7]{12}$`)
@@ -367,5 +367,5 @@ func TestNewWorkflowID(t *testing.T) {
 	require.Equal(t, "x-replay-short", suffix.ReplaceAllString(dlqstore.NewWorkflowID("x-replay-short"), ""))
 	long := dlqstore.NewWorkflowID("a" + strings.Repeat("é", 499))
 	require.True(t, utf8.ValidString(long))
-	require.Equal(t, "a"+strings.Repeat("é", 449), suffix.ReplaceAllString(long, ""))
+	require.Equal(t, "a"+strings.Repeat("_", 449), suffix.ReplaceAllString(long, ""))
 }

@@ -21,6 +21,7 @@ var statements = []string{
 	startingReplay, lockForPurge, lockVictims, lockVictimsEnd, purgeLocked, selectPurged,
 	replayedForGood, insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
 	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, lockPlan, applyPlan, markPlan, leaveMembers,
+	selectOldPlan, forgetMembers, forgetPlan,
 	selectMemberLetters, storePreviews,
 	selectMembers, endMembers, insertLeftAlone, lockMembers,
 	selectReplaysOf, insertReplays, countReplays, insertReplayEvents, confirmReplays, selectBegun, selectReplayedMembers, selectOutcomes,

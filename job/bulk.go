@@ -178,8 +178,7 @@ type BulkPlan struct {
 
 // BulkStep asks activity deadletter.BulkStep for one stretch of an operation.
 type BulkStep struct {
-	PlanID   string       `json:"plan_id"`
-	Settings BulkSettings `json:"settings"`
+	PlanID string `json:"plan_id"`
 	// Limit is the most members to take, 0 for as many as the stretch allows.
 	Limit int `json:"limit,omitempty"`
 	// Ended is how many were done or had failed when the stretch was asked for: what
@@ -200,6 +199,9 @@ type BulkStepped struct {
 type BulkWatch struct {
 	PlanID string `json:"plan_id"`
 	Wait   bool   `json:"wait,omitempty"`
+	// MaxRefail ends the wait early: when so many have died again that what is still
+	// open cannot bring their share down to it.
+	MaxRefail float64 `json:"max_refail,omitempty"`
 }
 
 // BulkOutcomes is what became of the jobs that an operation has replayed.
@@ -222,6 +224,15 @@ func (o BulkOutcomes) RefailShare() float64 {
 		return 0
 	}
 	return float64(o.Refailed+o.NotStarted) / float64(known)
+}
+
+// LeastRefailShare is the share of bad ends if every job that is still open succeeds.
+func (o BulkOutcomes) LeastRefailShare() float64 {
+	all := o.Replayed + o.NotStarted
+	if all == 0 {
+		return 0
+	}
+	return float64(o.Refailed+o.NotStarted) / float64(all)
 }
 
 // BulkMark asks activity deadletter.BulkMark to note that an operation is paused,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -124,6 +125,9 @@ func (o *Operator) readLive(ctx context.Context, shown *Shown, described *workfl
 
 // describe returns nil for a workflow that Temporal does not know.
 func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	if !callable(workflowID) {
+		return nil, nil //nolint:nilnil // as below
+	}
 	description, err := o.client.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
@@ -136,6 +140,12 @@ func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*wor
 		return nil, fmt.Errorf("operator: describe workflow %s: %w", workflowID, err)
 	}
 	return description, nil
+}
+
+// callable reports whether Temporal's Go client can name a workflow at all: it puts
+// the id into a header of each call, which must be printable ASCII.
+func callable(workflowID string) bool {
+	return !strings.ContainsFunc(workflowID, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // otherDeadRuns lists the first runs of the same id beside the one shown.

@@ -57,13 +57,19 @@ func (w Workflows) BulkOperation(ctx workflow.Context, in job.BulkInput) (job.Bu
 				return op.progress, err
 			}
 			return op.progress, ctx.Err()
+		case op.progress.State.IsFinal(): // it was ended in the store
+			return op.progress, nil
+		case historyIsLong(ctx, maxBulkHistory):
+			// The signals that are there take effect first: a new run does not get them.
+			if workflow.Await(ctx, op.heard) == nil && op.cancelledBy == "" {
+				return op.progress, op.goOn(ctx)
+			}
+			continue
 		case op.carried.Paused:
 			if err := op.pause(ctx, rest); err != nil {
 				return op.progress, err
 			}
 			continue
-		case historyIsLong(ctx, maxBulkHistory):
-			return op.progress, op.goOn(ctx)
 		}
 		ended, err := op.advance(workflow.WithActivityOptions(ctx, w.bulkActivityOptions()), rest)
 		if err != nil || ended {
@@ -104,9 +110,13 @@ func (op *bulkOperation) listen(ctx workflow.Context) {
 		signals := workflow.GetSignalChannelWithOptions(ctx, name, workflow.SignalChannelOptions{Description: name + " the operation"})
 		op.controls = append(op.controls, signals)
 		workflow.Go(ctx, func(ctx workflow.Context) {
-			for {
+			// Not Receive: a signal that it has been given and not yet acted upon is one
+			// that heard does not see.
+			for workflow.Await(ctx, func() bool { return signals.Len() > 0 }) == nil {
 				var control job.BulkControl
-				signals.Receive(ctx, &control)
+				if !signals.ReceiveAsync(&control) {
+					continue // it did not decode and is dropped
+				}
 				if control.Actor == "" {
 					control.Actor = "signal"
 				}
@@ -123,6 +133,16 @@ func (op *bulkOperation) listen(ctx workflow.Context) {
 		op.cancelledBy = actor
 		op.stopActivity()
 	})
+}
+
+// heard reports whether every signal has taken effect.
+func (op *bulkOperation) heard() bool {
+	for _, signals := range op.controls {
+		if signals.Len() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (op *bulkOperation) stopActivity() {
@@ -154,19 +174,8 @@ func (op *bulkOperation) begin(ctx workflow.Context) error {
 	return op.mark(ctx, job.PlanApplying, op.input.Actor, "")
 }
 
-// goOn starts a new run, after the signals that are there have taken effect.
+// goOn starts a new run.
 func (op *bulkOperation) goOn(ctx workflow.Context) error {
-	err := workflow.Await(ctx, func() bool {
-		for _, signals := range op.controls {
-			if signals.Len() > 0 {
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil || op.cancelledBy != "" {
-		return err
-	}
 	next := op.input
 	next.Carried, op.carried.Progress = &op.carried, op.progress
 	return workflow.NewContinueAsNewError(ctx, job.BulkWorkflowType, next)
@@ -176,8 +185,9 @@ func (op *bulkOperation) pause(ctx, rest workflow.Context) error {
 	if err := op.mark(rest, job.PlanPaused, op.carried.PausedBy, ""); err != nil {
 		return err
 	}
-	if workflow.Await(ctx, func() bool { return !op.carried.Paused || op.cancelledBy != "" }) != nil || op.cancelledBy != "" {
-		return nil // cancelled, which the caller sees next
+	over := func() bool { return !op.carried.Paused || op.cancelledBy != "" || historyIsLong(ctx, maxBulkHistory) }
+	if workflow.Await(ctx, over) != nil || op.cancelledBy != "" || op.carried.Paused {
+		return nil // which the caller sees next
 	}
 	return op.mark(rest, job.PlanApplying, op.carried.PausedBy, "")
 }
@@ -194,7 +204,7 @@ func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err er
 	if op.carried.Step == 0 || op.carried.Taken < op.carried.Step {
 		var stepped job.BulkStepped
 		ended := op.progress.Ended()
-		step := job.BulkStep{PlanID: op.input.PlanID, Settings: op.carried.Settings, Limit: op.carried.Step - op.carried.Taken, Ended: &ended}
+		step := job.BulkStep{PlanID: op.input.PlanID, Limit: op.carried.Step - op.carried.Taken, Ended: &ended}
 		if done, err := op.run(ctx, job.BulkStepActivityType, step, &stepped); !done {
 			return false, err
 		}
@@ -208,8 +218,12 @@ func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err er
 			_ = workflow.Sleep(ctx, bulkStuckWait)
 		}
 	}
+	if op.progress.State.IsFinal() {
+		return true, nil
+	}
 	if op.carried.Step > 0 && (op.carried.Taken >= op.carried.Step || op.progress.Pending == 0) {
-		if stopped, err := op.judge(ctx, rest); stopped || err != nil {
+		passed, stopped, err := op.judge(ctx, rest)
+		if !passed || stopped || err != nil {
 			return stopped, err
 		}
 	}
@@ -221,27 +235,33 @@ func (op *bulkOperation) advance(ctx, rest workflow.Context) (ended bool, err er
 
 // judge stops the operation when too many of its jobs died again, and makes the
 // next step longer when not. It waits for the canary's outcomes, and only looks
-// at those of later steps that are known.
-func (op *bulkOperation) judge(ctx, rest workflow.Context) (stopped bool, err error) {
+// at those of later steps that are known. Neither passed nor stopped means that it is
+// not known yet, or that a signal came first.
+func (op *bulkOperation) judge(ctx, rest workflow.Context) (passed, stopped bool, err error) {
 	canary := op.carried.Step == op.carried.Settings.Canary
-	var outcomes job.BulkOutcomes
-	for {
-		watch := job.BulkWatch{PlanID: op.input.PlanID, Wait: canary}
-		if done, err := op.run(ctx, job.BulkWatchActivityType, watch, &outcomes); !done {
-			return false, err
-		}
-		if !canary || outcomes.Open == 0 {
-			break
-		}
+	limit := job.DefaultMaxRefail
+	if given := op.carried.Settings.MaxRefail; given != nil {
+		limit = *given
 	}
-	limit := *op.carried.Settings.MaxRefail
-	if share := outcomes.RefailShare(); share > limit {
-		cause := fmt.Sprintf("%d of %d jobs whose end is known died again and %d did not start: %.0f %%, more than the limit of %.0f %%",
-			outcomes.Refailed, outcomes.Succeeded+outcomes.Refailed+outcomes.Cancelled, outcomes.NotStarted, share*100, limit*100)
-		return true, op.mark(rest, job.PlanStopped, "canary", cause)
+	var outcomes job.BulkOutcomes
+	watch := job.BulkWatch{PlanID: op.input.PlanID, Wait: canary, MaxRefail: limit}
+	if done, err := op.run(ctx, job.BulkWatchActivityType, watch, &outcomes); !done {
+		return false, false, err
+	}
+	share := outcomes.RefailShare()
+	if canary {
+		share = outcomes.LeastRefailShare() // of which no outcome to come can make a lower one
+	}
+	switch {
+	case share > limit:
+		cause := fmt.Sprintf("%d of %d jobs whose end is known died again and %d did not start: more than the limit of %.0f %%",
+			outcomes.Refailed, outcomes.Succeeded+outcomes.Refailed+outcomes.Cancelled, outcomes.NotStarted, limit*100)
+		return false, true, op.mark(rest, job.PlanStopped, "canary", cause)
+	case canary && outcomes.Open > 0:
+		return false, false, nil
 	}
 	op.carried.Step, op.carried.Taken = min(op.carried.Step*2, maxCanaryStep), 0
-	return false, nil
+	return true, false, nil
 }
 
 // run runs an activity that a signal may interrupt: done is false, without an

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -175,9 +176,21 @@ func textOf(flag, value string) (json.RawMessage, error) {
 	if !isFile {
 		return json.RawMessage(value), nil
 	}
-	text, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, usagef("--%s: %w", flag, err)
 	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, usagef("--%s: %w", flag, err)
+	case len(text) > maxFile:
+		return nil, usagef("--%s: %s has more than %d bytes, which is more than a job can carry", flag, path, maxFile)
+	}
 	return text, nil
 }
+
+// maxFile bounds what is read of a file, which may be a device: Temporal takes no
+// larger message.
+const maxFile = 4 << 20

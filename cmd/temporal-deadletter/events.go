@@ -64,7 +64,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 	given.StringVar(&until, "until", "", "before this time, given like --since")
 	cmd.Flags().AddFlagSet(given)
 	cmd.Flags().IntVar(&page.Limit, "limit", 50, "most events to list, up to 1000")
-	cmd.Flags().StringVar(&page.Cursor, "cursor", "", "where the page starts, as the page before said")
+	cmd.Flags().Var(cursorFlag{&page.Cursor}, "cursor", "where the page starts, as the page before said")
 	return cmd
 }
 

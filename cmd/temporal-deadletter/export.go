@@ -49,7 +49,7 @@ func (c *cli) exportCommand() *cobra.Command {
 	}
 	e.filters.add(cmd)
 	cmd.Flags().StringVar(&e.format, "format", formatJSONL, "jsonl or csv")
-	cmd.Flags().StringVar(&e.request.Cursor, "cursor", "", "where to go on, as the export before said")
+	cmd.Flags().Var(cursorFlag{&e.request.Cursor}, "cursor", "where to go on, as the export before said")
 	cmd.Flags().BoolVar(&e.request.OldestFirst, "oldest-first", false, "turn the order around")
 	cmd.Flags().BoolVar(&e.request.WithPayloads, "with-payloads", false, "also the wire's bytes, in base64 (jsonl only)")
 	return cmd

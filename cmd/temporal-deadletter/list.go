@@ -47,7 +47,7 @@ func (c *cli) listCommand() *cobra.Command {
 	}
 	filters.add(cmd)
 	cmd.Flags().IntVar(&page.Limit, "limit", 50, "most rows to list, up to 1000")
-	cmd.Flags().StringVar(&page.Cursor, "cursor", "", "where the page starts, as the page before said")
+	cmd.Flags().Var(cursorFlag{&page.Cursor}, "cursor", "where the page starts, as the page before said")
 	cmd.Flags().BoolVar(&page.OldestFirst, "oldest-first", false, "turn the order around")
 	return cmd
 }

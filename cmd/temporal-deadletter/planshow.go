@@ -124,6 +124,12 @@ type planJSON struct {
 	Truncated  bool                 `json:"truncated"`
 	// EstimatedSeconds is null when no rate limits the operation.
 	EstimatedSeconds *float64 `json:"estimated_seconds"`
+	// Rate and ETASeconds are of an operation under way: members per second since it
+	// was applied, pauses included, and what the rest takes at that rate.
+	Rate       *float64 `json:"rate,omitempty"`
+	ETASeconds *float64 `json:"eta_seconds,omitempty"`
+	// Outcomes are of a replay that was applied.
+	Outcomes *job.BulkOutcomes `json:"outcomes,omitempty"`
 }
 
 func planOf(p *dlqstore.Plan) planJSON {
@@ -131,7 +137,20 @@ func planOf(p *dlqstore.Plan) planJSON {
 	if seconds, limited := estimate(p); limited {
 		shown.EstimatedSeconds = &seconds
 	}
+	if rate, eta, known := pace(p); known {
+		shown.Rate, shown.ETASeconds = &rate, &eta
+	}
 	return shown
+}
+
+// pace is how fast an operation goes and how long the rest takes; not known before it
+// has done anything, nor after its end.
+func pace(p *dlqstore.Plan) (perSecond, eta float64, known bool) {
+	if p.AppliedAt == nil || p.State.IsFinal() || p.Done+p.Failed == 0 {
+		return 0, 0, false
+	}
+	perSecond = float64(p.Done+p.Failed) / max(time.Since(*p.AppliedAt).Seconds(), 1)
+	return perSecond, float64(p.Pending()) / perSecond, true
 }
 
 // estimate is how long the pending members take at the plan's rate.
@@ -151,12 +170,23 @@ func (c *cli) printPlan(ctx context.Context, store *dlqstore.Store, p *dlqstore.
 	if err != nil {
 		return err
 	}
+	var outcomes *job.BulkOutcomes
+	if p.Verb == job.BulkReplay && p.AppliedAt != nil {
+		found, err := store.Outcomes(ctx, p.ID)
+		if err != nil {
+			return err
+		}
+		outcomes = &found
+	}
 	if c.output != outputText {
 		shown := planOf(p)
-		shown.Causes = notNil(causes)
+		shown.Causes, shown.Outcomes = notNil(causes), outcomes
 		return c.printJSON(shown)
 	}
 	if err := planTable(c.out, p, config); err != nil {
+		return err
+	}
+	if err := printOutcomes(c.out, p, outcomes); err != nil {
 		return err
 	}
 	if err := causeTable(c.out, causes); err != nil {
@@ -174,6 +204,21 @@ func (c *cli) printPlan(ctx context.Context, store *dlqstore.Store, p *dlqstore.
 	}
 	_, err = fmt.Fprintf(c.out, "\nNothing has been changed. Until %s, apply it with: %s apply %s\n", timeText(&p.ExpiresAt), name, p.ID)
 	return err
+}
+
+func printOutcomes(w io.Writer, p *dlqstore.Plan, o *job.BulkOutcomes) error {
+	if o == nil {
+		return nil
+	}
+	section(w, "What became of the new jobs")
+	if _, err := fmt.Fprintf(w, "  %d succeeded, %d died again, %d cancelled, %d not known yet\n", o.Succeeded, o.Refailed, o.Cancelled, o.Open); err != nil {
+		return err
+	}
+	if canary := int64(p.Parameters.Canary); canary > 0 && !p.State.IsFinal() && p.Done+p.Failed <= canary && o.Open > 0 {
+		_, err := fmt.Fprintf(w, "  The canary waits for these %d: is a worker running for their queue?\n", o.Open)
+		return err
+	}
+	return nil
 }
 
 func causeTable(w io.Writer, causes []dlqstore.PlanCause) error {
@@ -245,6 +290,9 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 	if p.AppliedAt != nil {
 		rows = append(rows, []string{"Applied", "by " + printable(p.AppliedBy) + " at " + timeText(p.AppliedAt)})
 	}
+	if rate, eta, known := pace(p); known {
+		rows = append(rows, []string{"Pace", fmt.Sprintf("%.1f per second, about %s for the rest", rate, time.Duration(eta*float64(time.Second)).Round(time.Second))})
+	}
 	rows = append(rows, []string{"Ended", fmt.Sprintf("%d done, %d skipped, %d failed, %d not", p.Done, p.Skipped, p.Failed, p.Pending())})
 	if p.StopCause != "" {
 		rows = append(rows, []string{"Stopped", printable(p.StopCause)})
@@ -270,6 +318,9 @@ func speedText(p *dlqstore.Plan) string {
 	seconds, limited := estimate(p)
 	if !limited {
 		return "no limit"
+	}
+	if seconds == 0 {
+		return fmt.Sprintf("%g per second", p.Parameters.WithDefaults().Rate)
 	}
 	took := time.Duration(seconds * float64(time.Second)).Round(time.Second)
 	return fmt.Sprintf("%g per second, about %s", p.Parameters.WithDefaults().Rate, max(took, time.Second))

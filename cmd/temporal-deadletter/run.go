@@ -73,7 +73,7 @@ func message(ctx context.Context, err error) string {
 	case errors.Is(err, dlqstore.ErrNotFound):
 		mend = "; see `" + name + " list`, and whether --namespace is the right one, or `" + name + " events -w ID`, if it may have been purged"
 	case errors.Is(err, dlqstore.ErrTimeout):
-		mend = "; narrow the filter, or try again when the database is less busy"
+		mend = "; see that the database answers, or narrow the filter"
 	case errors.Is(err, dlqstore.ErrConflict):
 		mend = "; see it with `" + name + " show`, and edit that"
 	case errors.Is(err, dlqstore.ErrBusy):

@@ -44,8 +44,8 @@ create table {{.schema}}.plan_items (
 );
 
 create index plan_items_pending_idx on {{.schema}}.plan_items (plan_id, position) where state = 'pending';
--- Which dead letters a plan still holds: retention keeps away from them.
-create index plan_items_held_idx on {{.schema}}.plan_items (namespace, workflow_id, run_id) where state = 'pending';
+-- Which dead letters a plan holds until it ends: retention keeps away from them.
+create index plan_items_held_idx on {{.schema}}.plan_items (namespace, workflow_id, run_id);
 create index plan_items_ended_idx on {{.schema}}.plan_items (plan_id, state, position) where state <> 'pending';
 
 -- Which plan an event belongs to; null outside of plans. An event that is not of
