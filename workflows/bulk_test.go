@@ -3,10 +3,12 @@ package workflows_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
@@ -14,82 +16,114 @@ import (
 	"github.com/deadletter-dev/deadletter/workflows"
 )
 
-// bulkWorld stands in for the activities of an operation of ten members, of which a
-// stretch does one.
-type bulkWorld struct {
-	begun    int
-	steps    []job.BulkStep
-	marks    []job.BulkMark
-	progress job.BulkProgress
-	env      *testsuite.TestWorkflowEnvironment
-	after    func(w *bulkWorld) // each stretch
+// bulk stands in for the activities of an operation on ten members.
+type bulk struct {
+	env   *testsuite.TestWorkflowEnvironment
+	begin job.BulkPlan
+	step  func() (job.BulkStepped, error)
+	watch func() (job.BulkOutcomes, error)
+	marks []job.PlanState
 }
 
-func (w *bulkWorld) run(t *testing.T, in job.BulkInput) {
+func newBulk(t *testing.T) *bulk {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
-	w.env = suite.NewTestWorkflowEnvironment()
-	w.env.RegisterWorkflowWithOptions(workflows.Workflows{TaskQueue: "dlq"}.BulkOperation, workflow.RegisterOptions{Name: job.BulkWorkflowType})
-	register := func(name string, fn any) {
-		w.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	b := &bulk{env: suite.NewTestWorkflowEnvironment()}
+	b.begin = job.BulkPlan{Verb: job.BulkReplay, Progress: progress(job.PlanApplying, 0)}
+	for name, fn := range map[string]any{
+		job.BulkBeginActivityType: func(context.Context, job.BulkInput) (job.BulkPlan, error) { return b.begin, nil },
+		job.BulkStepActivityType:  func(context.Context, job.BulkStep) (job.BulkStepped, error) { return b.step() },
+		job.BulkWatchActivityType: func(context.Context, job.BulkWatch) (job.BulkOutcomes, error) { return b.watch() },
+		job.BulkMarkActivityType: func(_ context.Context, in job.BulkMark) (job.BulkProgress, error) {
+			b.marks = append(b.marks, in.State)
+			return progress(in.State, 10), nil
+		},
+	} {
+		b.env.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
-	limit := 0.5
-	register(job.BulkBeginActivityType, func(context.Context, job.BulkInput) (job.BulkPlan, error) {
-		w.begun++
-		w.progress = job.BulkProgress{PlanID: in.PlanID, State: job.PlanApplying, Members: 10, Pending: 10}
-		return job.BulkPlan{Verb: job.BulkReplay, Settings: job.BulkSettings{Rate: 5, Canary: 4, MaxRefail: &limit}, Progress: w.progress}, nil
-	})
-	register(job.BulkStepActivityType, func(_ context.Context, step job.BulkStep) (job.BulkStepped, error) {
-		w.steps = append(w.steps, step)
-		w.progress.Done, w.progress.Pending = w.progress.Done+1, w.progress.Pending-1
-		w.after(w)
-		return job.BulkStepped{Taken: int(w.progress.Ended() - *step.Ended), Progress: w.progress}, nil
-	})
-	register(job.BulkWatchActivityType, func(context.Context, job.BulkWatch) (job.BulkOutcomes, error) {
-		return job.BulkOutcomes{Replayed: w.progress.Done, Succeeded: w.progress.Done}, nil
-	})
-	register(job.BulkMarkActivityType, func(_ context.Context, mark job.BulkMark) (job.BulkProgress, error) {
-		w.marks = append(w.marks, mark)
-		w.progress.State = mark.State
-		return w.progress, nil
-	})
-	w.env.ExecuteWorkflow(job.BulkWorkflowType, in)
-	require.True(t, w.env.IsWorkflowCompleted())
+	b.env.RegisterWorkflowWithOptions(workflows.Workflows{TaskQueue: "dlq"}.BulkOperation, workflow.RegisterOptions{Name: job.BulkWorkflowType})
+	return b
 }
 
-// TestBulkGoesOn proves that a long operation goes on as a new run with all that it
-// knows: the settings, how far its canary is, and its progress.
+func progress(state job.PlanState, done int64) job.BulkProgress {
+	return job.BulkProgress{PlanID: "plan-a", State: state, Members: 10, Done: done, Pending: 10 - done}
+}
+
+func (b *bulk) run(t *testing.T, in job.BulkInput) error {
+	t.Helper()
+	in.PlanID, in.Actor = "plan-a", "ann"
+	b.env.ExecuteWorkflow(job.BulkWorkflowType, in)
+	require.True(t, b.env.IsWorkflowCompleted())
+	return b.env.GetWorkflowError()
+}
+
+// signal sends one after a time.
+func (b *bulk) signal(after time.Duration, name string) {
+	b.env.RegisterDelayedCallback(func() { b.env.SignalWorkflow(name, job.BulkControl{Actor: "bob"}) }, after)
+}
+
+// TestBulkHeardBeforeGoingOn proves that a cancellation which comes while the history
+// is long enough for a new run takes effect, and is not lost with the run.
+func TestBulkHeardBeforeGoingOn(t *testing.T) {
+	t.Parallel()
+	b := newBulk(t)
+	b.step = func() (job.BulkStepped, error) {
+		b.env.SetCurrentHistoryLength(5000)
+		b.env.SignalWorkflow(job.BulkCancelMessage, job.BulkControl{Actor: "bob"})
+		return job.BulkStepped{Taken: 2, Progress: progress(job.PlanApplying, 2)}, nil
+	}
+	require.NoError(t, b.run(t, job.BulkInput{}))
+	require.Equal(t, []job.PlanState{job.PlanCancelled}, b.marks)
+}
+
+// TestBulkGoesOn proves that a long operation goes on as a new run with its step, its
+// progress, and its pause.
 func TestBulkGoesOn(t *testing.T) {
 	t.Parallel()
-	w := &bulkWorld{after: func(w *bulkWorld) {
-		if w.progress.Done == 3 {
-			w.env.SetCurrentHistoryLength(10_000)
-		}
-	}}
-	w.run(t, job.BulkInput{PlanID: "plan-1", Actor: "ann"})
+	b := newBulk(t)
+	b.env.SetCurrentHistoryLength(5000)
+	carried := &job.BulkCarried{
+		Verb: job.BulkReplay, Settings: job.BulkSettings{Canary: 5}, Step: 5, Taken: 2, Paused: true, PausedBy: "bob", Progress: progress(job.PlanPaused, 2),
+	}
 	var next *workflow.ContinueAsNewError
-	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
+	require.ErrorAs(t, b.run(t, job.BulkInput{Carried: carried}), &next)
 	var in job.BulkInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
-	require.Equal(t, "ann", in.Actor)
-	require.Equal(t, 4, in.Carried.Step)
-	require.Equal(t, 3, in.Carried.Taken)
-	require.InDelta(t, 5, in.Carried.Settings.Rate, 0)
-	require.Equal(t, w.progress, in.Carried.Progress)
+	require.Equal(t, carried, in.Carried)
+	require.Empty(t, b.marks)
+}
 
-	w.after = func(w *bulkWorld) {
-		answer, err := w.env.QueryWorkflow(job.BulkProgressQuery)
-		require.NoError(t, err)
-		var told job.BulkProgress
-		require.NoError(t, answer.Get(&told))
-		require.Equal(t, job.PlanApplying, told.State, "a new run has forgotten its progress")
+// TestBulkJudgedAfterPause proves that a pause in the wait for the outcomes of the
+// last members neither ends the operation nor spares it the verdict.
+func TestBulkJudgedAfterPause(t *testing.T) {
+	t.Parallel()
+	b := newBulk(t)
+	b.begin.Settings = job.BulkSettings{Canary: 10}
+	b.step = func() (job.BulkStepped, error) {
+		return job.BulkStepped{Taken: 10, Progress: progress(job.PlanApplying, 10)}, nil
 	}
-	w.run(t, in)
-	require.NoError(t, w.env.GetWorkflowError())
-	require.Equal(t, 1, w.begun, "a run that goes on begins nothing")
-	require.Equal(t, 1, w.steps[3].Limit, "of the canary of four one is left")
-	require.EqualValues(t, 3, *w.steps[3].Ended)
-	require.Equal(t, 8, w.steps[4].Limit, "the step behind the canary is longer")
-	require.Len(t, w.steps, 10)
-	require.Equal(t, []job.BulkMark{{PlanID: "plan-1", State: job.PlanFinished, Actor: "ann"}}, w.marks)
+	watches := 0
+	b.watch = func() (job.BulkOutcomes, error) {
+		if watches++; watches > 1 {
+			return job.BulkOutcomes{Replayed: 10, Open: 7, Refailed: 3}, nil
+		}
+		b.env.SignalWorkflow(job.BulkPauseMessage, job.BulkControl{Actor: "bob"})
+		return job.BulkOutcomes{}, temporal.NewCanceledError() // as it ends when it is told to
+	}
+	b.signal(time.Minute, job.BulkResumeMessage)
+	require.NoError(t, b.run(t, job.BulkInput{}))
+	require.Equal(t, []job.PlanState{job.PlanPaused, job.PlanApplying, job.PlanStopped}, b.marks,
+		"three of ten died, which no outcome of the other seven can mend")
+}
+
+// TestBulkEndedElsewhere proves that an operation whose plan has ended in the store
+// ends too.
+func TestBulkEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newBulk(t)
+	b.step = func() (job.BulkStepped, error) {
+		return job.BulkStepped{Progress: progress(job.PlanCancelled, 4)}, nil
+	}
+	require.NoError(t, b.run(t, job.BulkInput{}))
+	require.Empty(t, b.marks)
 }
