@@ -254,8 +254,8 @@ func (op *bulkOperation) judge(ctx, rest workflow.Context) (passed, stopped bool
 	}
 	switch {
 	case share > limit:
-		cause := fmt.Sprintf("%d of %d jobs whose end is known died again and %d did not start: more than the limit of %.0f %%",
-			outcomes.Refailed, outcomes.Succeeded+outcomes.Refailed+outcomes.Cancelled, outcomes.NotStarted, limit*100)
+		cause := fmt.Sprintf("of %d replayed jobs %d died again and the end of %d is not known yet, and %d did not start: more than the limit of %.0f %%",
+			outcomes.Replayed, outcomes.Refailed, outcomes.Open, outcomes.NotStarted, limit*100)
 		return false, true, op.mark(rest, job.PlanStopped, "canary", cause)
 	case canary && outcomes.Open > 0:
 		return false, false, nil
