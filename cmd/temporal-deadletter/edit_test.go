@@ -147,6 +147,10 @@ func TestEditor(t *testing.T) {
 	require.NoFileExists(t, lines[4])
 	require.Equal(t, []string{`{"id": 9007199254740993, "price": 1.20}`}, b.arguments(key))
 
+	r = edit(`rm "$2"`)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "nothing was changed: the editor removed the file instead of saving it\n")
+
 	r = edit("exit 0")
 	require.Zero(t, r.code)
 	require.Regexp(t, `^temporal-deadletter: \S+\.json is a JSON array of the arguments of edit-3\. Saved unchanged, it changes nothing\.\nNothing was changed\.\n$`, r.errw)

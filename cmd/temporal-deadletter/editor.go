@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -54,7 +55,9 @@ func (c *cli) openEditor(ctx context.Context, dl *dlqstore.DeadLetter) (*draft, 
 	if err := process.Run(); err != nil {
 		return nil, d.keep(fmt.Errorf("the editor: %w", err))
 	}
-	if d.text, err = os.ReadFile(d.path); err != nil {
+	if d.text, err = os.ReadFile(d.path); errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("nothing was changed: the editor removed the file instead of saving it")
+	} else if err != nil {
 		return nil, fmt.Errorf("read what was edited: %w", err)
 	}
 	if bytes.Equal(d.text, before) {
