@@ -32,7 +32,7 @@ const (
 	// sweepReading bounds the reading of one job's history.
 	sweepReading = 30 * time.Second
 	// sweepHeartbeat is well within the workflow's heartbeat timeout.
-	sweepHeartbeat = time.Second
+	sweepHeartbeat = 4 * time.Second
 	// maxLastError bounds what a sweep's state says of a job that was left.
 	maxLastError = 1 << 10
 )

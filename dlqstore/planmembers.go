@@ -53,7 +53,7 @@ order by d.dead_at, d.namespace, d.workflow_id, d.run_id
 for update of d`
 )
 
-// Member is one pending member of a plan.
+// Member is one pending member of a plan, in the order of selectMembers' columns.
 type Member struct {
 	Position int
 	Key
@@ -72,34 +72,16 @@ type MemberEnd struct {
 // Members returns pending members of a plan behind a position, in their order.
 func (s *Store) Members(ctx context.Context, planID string, after, limit int) ([]Member, error) {
 	args := pgx.NamedArgs{"id": planID, "after": after, "limit": limit}
-	members, err := query(ctx, s, selectMembers, args, pgx.RowToStructByPos[memberRow])
+	members, err := query(ctx, s, selectMembers, args, pgx.RowToStructByPos[Member])
 	if err != nil {
 		return nil, fmt.Errorf("members of plan %s: %w", planID, err)
 	}
-	list := make([]Member, len(members))
-	for i, m := range members {
-		list[i] = Member{m.Position, Key{m.Namespace, m.WorkflowID, m.RunID}, m.Revision, m.Bytes}
-	}
-	return list, nil
+	return members, nil
 }
 
-// memberRow has the columns of selectMembers.
-type memberRow struct {
-	Position                     int
-	Namespace, WorkflowID, RunID string
-	Revision, Bytes              int
-}
-
-// EndMembers notes how members ended, with an event for each that was not done: its
-// verb is that of the plan with _skipped or _failed behind it. A member that has ended stays as it is.
-func (s *Store) EndMembers(ctx context.Context, plan *Plan, ends []MemberEnd) error {
-	err := s.inTx(ctx, beginWrite+ownPlan, func(ctx context.Context, tx pgx.Tx) error { return s.endMembers(ctx, tx, plan, ends) })
-	if err != nil {
-		return fmt.Errorf("members of %s: %w", plan.ID, err)
-	}
-	return nil
-}
-
+// endMembers notes how members ended, with an event for each that was not done: its
+// verb is that of the plan with _skipped or _failed behind it. A member that has
+// ended stays as it is.
 func (s *Store) endMembers(ctx context.Context, tx pgx.Tx, plan *Plan, ends []MemberEnd) error {
 	if len(ends) == 0 {
 		return nil

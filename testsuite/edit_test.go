@@ -12,7 +12,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/proto"
@@ -251,11 +250,7 @@ func TestEditFromWorkflow(t *testing.T) {
 		job.NotFoundErrorType: {WorkflowID: "nobody", Revision: 1, Edit: state("x")},
 	} {
 		_, err := ask(asked)
-		failed, ok := errors.AsType[*temporal.ApplicationError](err)
-		for ok && failed.Type() != kind {
-			failed, ok = errors.AsType[*temporal.ApplicationError](errors.Unwrap(failed))
-		}
-		require.True(t, ok, "%s: %v", kind, err)
+		requireErrorType(t, err, kind)
 	}
 	shown, err := w.operator.Show(t.Context(), dead.GetID(), dead.GetRunID())
 	require.NoError(t, err)

@@ -80,11 +80,15 @@ func TestOperatorDoors(t *testing.T) {
 // refuses checks that an update fails with an error type.
 func (w *world) refuses(message string, in any, errorType string) {
 	w.t.Helper()
-	err := w.tell(message, in, nil)
-	var failure *temporal.ApplicationError
-	for errors.As(err, &failure) && failure.Type() != errorType && failure.Unwrap() != nil {
-		err = failure.Unwrap()
+	requireErrorType(w.t, w.tell(message, in, nil), errorType)
+}
+
+// requireErrorType checks that an application error of the type is in the chain.
+func requireErrorType(t testing.TB, err error, errorType string) {
+	t.Helper()
+	failure, ok := errors.AsType[*temporal.ApplicationError](err)
+	for ok && failure.Type() != errorType {
+		failure, ok = errors.AsType[*temporal.ApplicationError](errors.Unwrap(failure))
 	}
-	require.ErrorAs(w.t, err, &failure)
-	require.Equal(w.t, errorType, failure.Type(), "%v", err)
+	require.True(t, ok, "%s: %v", errorType, err)
 }

@@ -18,7 +18,12 @@ func (c *cli) aside() io.Writer {
 
 // confirm asks, and fails with what did not happen unless the answer is yes.
 func (c *cli) confirm(ctx context.Context, question, notDone string) error {
-	fmt.Fprintf(c.aside(), "%s [y/N] ", question)
+	return c.confirmOn(ctx, c.aside(), question, notDone)
+}
+
+// confirmOn is confirm with the question beside what it is about.
+func (c *cli) confirmOn(ctx context.Context, w io.Writer, question, notDone string) error {
+	fmt.Fprintf(w, "%s [y/N] ", question)
 	answer, err := c.ask(ctx)
 	if err != nil {
 		return err

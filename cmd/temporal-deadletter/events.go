@@ -38,11 +38,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 			if filter.Until, err = moment("until", until, now); err != nil {
 				return err
 			}
-			config, err := c.config()
-			if err != nil {
-				return err
-			}
-			store, err := config.OpenStore(cmd.Context())
+			store, config, err := c.openStore(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -35,11 +35,7 @@ func (c *cli) noteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			config, err := c.config()
-			if err != nil {
-				return err
-			}
-			store, err := config.OpenStore(cmd.Context())
+			store, config, err := c.openStore(cmd.Context())
 			if err != nil {
 				return err
 			}

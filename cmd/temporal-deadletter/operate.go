@@ -65,6 +65,16 @@ func (c *cli) openStore(ctx context.Context) (*dlqstore.Store, *connect.Config, 
 	return store, config, err
 }
 
+// withStore runs fn on the settings' store alone.
+func (c *cli) withStore(ctx context.Context, fn func(*dlqstore.Store, *connect.Config) error) error {
+	store, config, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return fn(store, config)
+}
+
 func (s *session) close() {
 	s.client.Close()
 	s.store.Close()

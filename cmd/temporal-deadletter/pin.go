@@ -39,7 +39,7 @@ func (c *cli) pinning(
 		if err != nil {
 			return err
 		}
-		return c.onStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+		return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
 			found, err := store.ResolveFor(cmd.Context(), dlqstore.Asked{
 				Verb: map[bool]string{true: dlqstore.VerbPin, false: dlqstore.VerbUnpin}[pinned], Actor: who,
 				Key: dlqstore.Key{Namespace: config.Temporal.Namespace, WorkflowID: key.workflowID, RunID: key.runID},

@@ -153,16 +153,6 @@ func (c *cli) newPlan(ctx context.Context, p *newPlan) error {
 	})
 }
 
-// withStore runs fn on the settings' store alone.
-func (c *cli) withStore(ctx context.Context, fn func(*dlqstore.Store, *connect.Config) error) error {
-	store, config, err := c.openStore(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return fn(store, config)
-}
-
 // settingsFlags say how fast a bulk operation goes.
 type settingsFlags struct {
 	cmd       *cobra.Command

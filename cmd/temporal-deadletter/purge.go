@@ -71,11 +71,7 @@ func (c *cli) purge(ctx context.Context, p *purge) error {
 	if err != nil {
 		return err
 	}
-	config, err := c.config()
-	if err != nil {
-		return err
-	}
-	store, err := config.OpenStore(ctx)
+	store, config, err := c.openStore(ctx)
 	if err != nil {
 		return err
 	}

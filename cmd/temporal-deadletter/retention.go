@@ -34,20 +34,6 @@ func (c *cli) retentionCommand() *cobra.Command {
 	return cmd
 }
 
-// onStore opens the store for a verb that needs Postgres only.
-func (c *cli) onStore(ctx context.Context, act func(*dlqstore.Store, *connect.Config) error) error {
-	config, err := c.config()
-	if err != nil {
-		return err
-	}
-	store, err := config.OpenStore(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return act(store, config)
-}
-
 // policyFlags say a policy.
 type policyFlags struct {
 	actorFlag
@@ -150,7 +136,7 @@ func (c *cli) retentionSet(ctx context.Context, p *policyFlags, policy dlqstore.
 	if err != nil {
 		return err
 	}
-	return c.onStore(ctx, func(store *dlqstore.Store, config *connect.Config) error {
+	return c.withStore(ctx, func(store *dlqstore.Store, config *connect.Config) error {
 		policy.Namespace = config.Temporal.Namespace
 		report, err := store.PruneReport(ctx, policy)
 		switch {
@@ -194,7 +180,7 @@ func (c *cli) retentionRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.onStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
 				if err := store.RemoveRetention(cmd.Context(), config.Temporal.Namespace, args[0], who); err != nil {
 					return noSuchPolicy(err)
 				}
@@ -230,7 +216,7 @@ func (c *cli) retentionRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.onStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
 				return c.retentionRun(cmd.Context(), store, config, who, dryRun, yes)
 			})
 		},
@@ -298,7 +284,7 @@ func (c *cli) retentionListCommand() *cobra.Command {
 		Example: "  " + name + " retention list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.onStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
+			return c.withStore(cmd.Context(), func(store *dlqstore.Store, config *connect.Config) error {
 				policies, err := store.RetentionPolicies(cmd.Context(), config.Temporal.Namespace)
 				if err != nil {
 					return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -17,15 +16,8 @@ func (c *cli) allowSuperseded(ctx context.Context, refused error, yes bool) erro
 	case !c.canAsk():
 		return usagef("%w: pass --yes to replay it all the same", refused)
 	}
-	fmt.Fprintf(c.errw, "%s: %s\nReplay it all the same? [y/N] ", name, oneLine(refused.Error()))
-	answer, err := c.ask(ctx)
-	if err != nil {
-		return err
-	}
-	if answer != "y" && answer != "yes" {
-		return errors.New("nothing was replayed: the answer was not yes")
-	}
-	return nil
+	fmt.Fprintf(c.errw, "%s: %s\n", name, oneLine(refused.Error()))
+	return c.confirmOn(ctx, c.errw, "Replay it all the same?", "nothing was replayed")
 }
 
 // replayedBefore tells of an earlier replay that has succeeded or is under way: to
