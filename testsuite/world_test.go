@@ -2,25 +2,20 @@ package testsuite_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
@@ -47,8 +42,8 @@ type world struct {
 // newWorld makes a migrated database, a namespace, and a client without plugin.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	address, _ := devtest.Temporal(t)
-	w := &world{t: t, address: address, database: devtest.Postgres(t), namespace: newNamespace(t, address), queue: "jobs"}
+	address, namespace := devtest.Namespace(t)
+	w := &world{t: t, address: address, database: devtest.Postgres(t), namespace: namespace, queue: "jobs"}
 	require.NoError(t, dlqstore.Migrate(t.Context(), w.database))
 	w.store = w.openStore()
 	w.client = w.dial(nil)
@@ -56,33 +51,6 @@ func newWorld(t testing.TB) *world {
 	w.operator, err = operator.New(operator.Config{Store: w.store, Client: w.client, Namespace: w.namespace})
 	require.NoError(t, err)
 	return w
-}
-
-func newNamespace(t testing.TB, address string) string {
-	t.Helper()
-	c, err := client.NewNamespaceClient(client.Options{HostPort: address, Logger: quiet()})
-	require.NoError(t, err)
-	defer c.Close()
-	name := "t-" + strings.ToLower(t.Name()[:min(len(t.Name()), 40)])
-	name = strings.NewReplacer("/", "-", "#", "-", "_", "-").Replace(name) + "-" + uuid.NewString()[:8]
-	require.Eventually(t, func() bool {
-		err := c.Register(t.Context(), &workflowservice.RegisterNamespaceRequest{
-			Namespace:                        name,
-			WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-		})
-		var exists *serviceerror.NamespaceAlreadyExists
-		return err == nil || errors.As(err, &exists)
-	}, patience, 50*time.Millisecond, "the namespace cannot be registered")
-	require.Eventually(t, func() bool {
-		probe, err := client.Dial(client.Options{HostPort: address, Namespace: name, Logger: quiet()})
-		if err != nil {
-			return false
-		}
-		defer probe.Close()
-		_, err = probe.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{Namespace: name})
-		return err == nil
-	}, patience, 50*time.Millisecond, "the namespace never came up")
-	return name
 }
 
 // quiet keeps the SDK's expected complaints out of the test output.

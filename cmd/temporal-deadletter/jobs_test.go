@@ -8,16 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
 const liveTimeout = time.Minute
@@ -25,28 +23,13 @@ const liveTimeout = time.Minute
 // alone gives the bench a namespace of its own.
 func (b *bench) alone() client.Client {
 	b.t.Helper()
-	namespace := "jobs-" + uuid.NewString()[:8]
-	registry, err := client.NewNamespaceClient(client.Options{HostPort: b.address, Logger: silent})
-	require.NoError(b.t, err)
-	defer registry.Close()
-	require.NoError(b.t, registry.Register(b.t.Context(), &workflowservice.RegisterNamespaceRequest{
-		Namespace: namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-	}))
-	b.environ = append(slices.Clone(b.environ), "TEMPORAL_NAMESPACE="+namespace)
+	var namespace string
+	b.address, namespace = devtest.Namespace(b.t)
+	b.environ = append(slices.Clone(b.environ), "TEMPORAL_ADDRESS="+b.address, "TEMPORAL_NAMESPACE="+namespace)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, SweepInterval: -1, RetentionInterval: -1})
 	require.NoError(b.t, err)
-	var c client.Client
-	require.Eventually(b.t, func() bool {
-		c, err = client.Dial(client.Options{HostPort: b.address, Namespace: namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
-		if err != nil {
-			return false
-		}
-		_, err = c.CountWorkflow(b.t.Context(), &workflowservice.CountWorkflowExecutionsRequest{})
-		if err != nil {
-			c.Close()
-		}
-		return err == nil
-	}, liveTimeout, 50*time.Millisecond)
+	c, err := client.Dial(client.Options{HostPort: b.address, Namespace: namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
+	require.NoError(b.t, err)
 	b.t.Cleanup(c.Close)
 	return c
 }
@@ -82,7 +65,7 @@ func TestJobs(t *testing.T) {
 	}
 	lists(`^WORKFLOW ID +TYPE +ATTEMPT +STATE +NEXT TRY +TOO OLD AT +LAST ERROR\ncharge-1 +Charge +2 of 3 +scheduled +20\S+ \S+Z +20\S+ \S+Z +the bank says \x{FFFD}\[31mno\ncharge-2 +Charge +2 of 3 `)
 	lists(`LAST ERROR\ncharge-1 .*2 of 3.*the bank says \x{FFFD}\[31mno\n1 more match: raise --limit`, "--ui-url", "http://ui", "--limit", "1")
-	const page = `http://ui/namespaces/jobs-\w+/workflows/charge-1/[0-9a-f-]+/history`
+	const page = `http://ui/namespaces/test-\d+/workflows/charge-1/[0-9a-f-]+/history`
 	require.Regexp(t, `"url": "`+page, b.succeed("jobs", "--ui-url", "http://ui", "-o", "json"))
 	require.Regexp(t, `Temporal UI +`+page, b.succeed("show", "charge-1", "--ui-url", "http://ui"))
 	lists(`Only 1 of 2 running jobs were looked at.*raise --scan`, "--scan", "1", "--min-attempt", "3")
@@ -112,7 +95,7 @@ func TestJobs(t *testing.T) {
 	r = call(t, b.environ, person{strings.NewReader("n\n")}, "jobs", "cancel", "charge-2")
 	require.Equal(t, exitFailed, r.code)
 	require.Equal(t, "temporal-deadletter: nothing was cancelled: the answer was not yes\n", r.errw)
-	require.Regexp(t, `^Cancel     workflow charge-2\nNamespace  jobs-\w+\nTemporal   127\.0\.0\.1:\d+\nCancel it\? \[y/N\] $`, r.out)
+	require.Regexp(t, `^Cancel     workflow charge-2\nNamespace  test-\d+\nTemporal   127\.0\.0\.1:\d+\nCancel it\? \[y/N\] $`, r.out)
 	r = call(t, b.environ, person{strings.NewReader("y\n")}, "jobs", "cancel", "charge-2", "--actor", "oncall")
 	require.Zero(t, r.code, r.errw)
 	require.Contains(t, r.out, "charge-2 has been asked to stop. Its dead letter, reason cancelled, appears when it has")

@@ -47,6 +47,10 @@ type TemporalOptions struct {
 	// Namespace exists when the server is ready. Empty means "default", which
 	// exists in any case.
 	Namespace string
+	// Namespaces are others that exist from the start. One that is registered later
+	// can be forgotten again for some seconds, by a refresh of the server's cache that
+	// began before, and its tasks of that time are dropped.
+	Namespaces []string
 	// UI serves Temporal's web UI too.
 	UI bool
 	// UIPort is where; it must be free. Zero means a free one.
@@ -119,6 +123,9 @@ func runTemporal(ctx context.Context, cli string, dir *tempDir, opts TemporalOpt
 	}
 	if opts.Namespace != defaultNamespace {
 		args = append(args, "--namespace", opts.Namespace)
+	}
+	for _, namespace := range opts.Namespaces {
+		args = append(args, "--namespace", namespace)
 	}
 	for name, kind := range opts.SearchAttributes {
 		args = append(args, "--search-attribute", name+"="+kind.String())

@@ -29,11 +29,11 @@ import (
 // must be allowed to create databases.
 const databaseEnv = "DEADLETTER_DATABASE_URL"
 
-// The servers are started once; a failure is every later test's failure too.
+// Postgres is started once, and so is Temporal while namespaces last; a failure is every later test's failure too.
 // A context of the first test must not end the start, hence none is passed.
 var (
 	postgres = sync.OnceValues(startPostgres)
-	temporal = sync.OnceValues(startTemporal)
+	temporal = devServers{}
 
 	stopsMu sync.Mutex
 	stops   []func() error
@@ -81,11 +81,23 @@ func Postgres(t testing.TB) string {
 // against a server that matters.
 func Temporal(t testing.TB) (address, namespace string) {
 	t.Helper()
-	server, err := temporal()
+	address, _, err := temporal.take(0)
 	if err != nil {
 		t.Fatalf("this test needs a Temporal server: %v", err)
 	}
-	return server.Address, "default"
+	return address, "default"
+}
+
+// Namespace returns the address of a dev server of this test binary and a namespace
+// that no other test gets. Another call may return another server.
+func Namespace(t testing.TB) (address, namespace string) {
+	t.Helper()
+	address, namespaces, err := temporal.take(1)
+	if err != nil {
+		t.Fatalf("this test needs a Temporal server: %v", err)
+	}
+	t.Logf("namespace %s of Temporal at %s", namespaces[0], address)
+	return address, namespaces[0]
 }
 
 func startPostgres() (string, error) {
@@ -100,13 +112,43 @@ func startPostgres() (string, error) {
 	return server.URL, nil
 }
 
-func startTemporal() (*devstack.Temporal, error) {
-	server, err := devstack.StartTemporal(context.Background(), devstack.TemporalOptions{Log: os.Stderr})
+// devServers hands out namespaces, which exist from the start of their server: see
+// devstack.TemporalOptions. When those of a server are used up, it starts the next.
+type devServers struct {
+	mu      sync.Mutex
+	started bool
+	address string
+	err     error
+	left    []string
+}
+
+// perServer is more than most test binaries need, and costs a server a second.
+const perServer = 64
+
+func (d *devServers) take(n int) (address string, namespaces []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.started || d.err == nil && len(d.left) < n {
+		d.started = true
+		d.address, d.left, d.err = startTemporal()
+	}
+	if d.err != nil {
+		return "", nil, d.err
+	}
+	namespaces, d.left = d.left[:n], d.left[n:]
+	return d.address, namespaces, nil
+}
+
+func startTemporal() (address string, namespaces []string, err error) {
+	for i := range perServer {
+		namespaces = append(namespaces, fmt.Sprintf("test-%02d", i+1))
+	}
+	server, err := devstack.StartTemporal(context.Background(), devstack.TemporalOptions{Log: os.Stderr, Namespaces: namespaces})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	stopLater(server.Stop)
-	return server, nil
+	return server.Address, namespaces, nil
 }
 
 func stopLater(stop func() error) {

@@ -64,6 +64,23 @@ func TestTemporal(t *testing.T) {
 	require.Equal(t, address, again)
 }
 
+// TestNamespace proves that each test gets a namespace of its own, in which a
+// workflow can be started at once, also when those of a server are used up.
+func TestNamespace(t *testing.T) {
+	seen, servers := map[[2]string]bool{}, map[string]bool{}
+	for len(servers) < 2 {
+		address, namespace := devtest.Namespace(t)
+		require.False(t, seen[[2]string{address, namespace}], "%s twice", namespace)
+		seen[[2]string{address, namespace}], servers[address] = true, true
+		require.LessOrEqual(t, len(seen), 65, "one server of 64")
+		c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Namespace: namespace})
+		require.NoError(t, err)
+		_, err = c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: "nobody"}, "Nothing")
+		c.Close()
+		require.NoError(t, err)
+	}
+}
+
 // TestGivenServer proves that DEADLETTER_DATABASE_URL is used and left clean.
 func TestGivenServer(t *testing.T) {
 	server, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{})
