@@ -114,24 +114,23 @@ func schemaVersion() (int, error) {
 
 const selectVersion = `select version from {schema}.schema_version`
 
-func (s *Store) checkVersion(ctx context.Context) error {
+func (s *Store) checkVersion(ctx context.Context) (have int, err error) {
 	need, err := schemaVersion()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var have int
 	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
 		return classify(tx.QueryRow(ctx, s.sql(selectVersion)).Scan(&have))
 	})
 	const mend = "run `temporal-deadletter migrate`"
 	switch pgErr := (*pgconn.PgError)(nil); {
 	case errors.Is(err, ErrSchema) && errors.As(err, &pgErr):
-		return fmt.Errorf("%w: schema %q is not set up (SQLSTATE %s): %s", ErrSchema, s.schema, pgErr.Code, mend)
+		return 0, fmt.Errorf("%w: schema %q is not set up (SQLSTATE %s): %s", ErrSchema, s.schema, pgErr.Code, mend)
 	case err != nil:
-		return err
+		return 0, err
 	case have < need:
-		return fmt.Errorf("%w: schema %q is at version %d and this build needs %d: %s", ErrSchema, s.schema, have, need, mend)
+		return have, fmt.Errorf("%w: schema %q is at version %d and this build needs %d: %s", ErrSchema, s.schema, have, need, mend)
 	default:
-		return nil
+		return have, nil
 	}
 }

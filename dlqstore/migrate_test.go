@@ -134,6 +134,9 @@ func TestVersions(t *testing.T) {
 	require.ErrorContains(t, err, "newer")
 	newer, err := dlqstore.Open(t.Context(), url)
 	require.NoError(t, err)
+	have, needs := newer.Version()
+	require.Equal(t, 1000, have)
+	require.Equal(t, need, needs)
 	newer.Close()
 
 	run(t, store, `update deadletter.schema_version set version = 0`)

@@ -62,6 +62,7 @@ const maxIdentifier = 63
 type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
+	version int // of the schema when it was opened
 	timeout time.Duration
 	bounds  string // the settings that bound a transaction on the server
 	// readBounds is the same as one statement; ownPlanBounds has ownPlan beside it.
@@ -99,7 +100,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	for _, statement := range statements {
 		s.statements[statement] = qualify(statement, set.schema)
 	}
-	if err := s.checkVersion(ctx); err != nil {
+	if s.version, err = s.checkVersion(ctx); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -131,6 +132,13 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Schema returns the name of the store's schema.
 func (s *Store) Schema() string { return s.schema }
+
+// Version returns the version that the schema had when the store was opened, and the
+// one that this build needs, which is at most that.
+func (s *Store) Version() (have, need int) {
+	need, _ = schemaVersion() // Open has asked it before
+	return s.version, need
+}
 
 // sql returns a registered statement with the schema's name.
 func (s *Store) sql(statement string) string {

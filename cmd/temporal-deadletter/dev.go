@@ -77,7 +77,7 @@ func (c *cli) dev(ctx context.Context, config *connect.Config, once bool, uiPort
 	if err := config.Migrate(ctx); err != nil {
 		return err
 	}
-	s, err := open(ctx, config)
+	s, err := c.open(ctx, config)
 	if err != nil {
 		return err
 	}

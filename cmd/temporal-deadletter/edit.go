@@ -57,14 +57,14 @@ func (c *cli) edit(ctx context.Context, e *editFlags) error {
 		return err
 	}
 	if request.Replay {
-		s, err := open(ctx, config)
+		s, err := c.open(ctx, config)
 		if err != nil {
 			return err
 		}
 		defer s.close()
 		return c.editIn(ctx, s.store, config, e, request, s.Edit)
 	}
-	store, err := config.OpenStore(ctx)
+	store, err := c.storeOf(ctx, config)
 	if err != nil {
 		return err
 	}

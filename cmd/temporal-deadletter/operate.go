@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os/user"
 
@@ -31,11 +32,24 @@ func (c *cli) connect(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, config)
+	return c.open(ctx, config)
 }
 
-func open(ctx context.Context, config *connect.Config) (*session, error) {
+// storeOf opens the settings' store, and says so when another build has migrated it
+// further than this one knows. That is no fault, for migrations only add.
+func (c *cli) storeOf(ctx context.Context, config *connect.Config) (*dlqstore.Store, error) {
 	store, err := config.OpenStore(ctx)
+	if err == nil {
+		if have, need := store.Version(); have > need {
+			fmt.Fprintf(c.errw, "%s: schema %q is at version %d and this build knows %d: all goes on as before; use a newer build to have what is new\n",
+				name, printable(store.Schema()), have, need)
+		}
+	}
+	return store, err
+}
+
+func (c *cli) open(ctx context.Context, config *connect.Config) (*session, error) {
+	store, err := c.storeOf(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +75,7 @@ func (c *cli) openStore(ctx context.Context) (*dlqstore.Store, *connect.Config, 
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := config.OpenStore(ctx)
+	store, err := c.storeOf(ctx, config)
 	return store, config, err
 }
 

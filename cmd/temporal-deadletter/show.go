@@ -62,7 +62,7 @@ func (c *cli) showCommand() *cobra.Command {
 // show asks both servers, or Postgres alone when Temporal is down and there is
 // one dead letter that can be meant.
 func (c *cli) show(ctx context.Context, config *connect.Config, key keyFlags) (*operator.Shown, error) {
-	store, err := config.OpenStore(ctx)
+	store, err := c.storeOf(ctx, config)
 	if err != nil {
 		return nil, err
 	}
