@@ -16,6 +16,12 @@ const (
 	PurgeActivityType = job.PurgeActivityType
 	// EditActivityType is the activity by which a workflow edits one, and replays it.
 	EditActivityType = job.EditActivityType
+	// PlanActivityType is the activity by which a workflow plans what to do with many.
+	PlanActivityType = job.PlanActivityType
+	// NoteActivityType is the activity by which a workflow leaves a note on one.
+	NoteActivityType = job.NoteActivityType
+	// PinActivityType is the activity by which a workflow pins one, or unpins it.
+	PinActivityType = job.PinActivityType
 	// MaxArguments is how many arguments a handler can get.
 	MaxArguments = job.MaxArguments
 )
@@ -31,12 +37,14 @@ type JobOptions = job.Options
 type Reason = job.Reason
 
 // ReplayInput and ReplayOutput are the messages of signal, update and activity
-// "replay"; PurgeInput is that of the purge activity, EditInput
-// and EditOutput those of the edit activity.
+// "replay", and the others those of "purge", "edit", "plan", "note" and "pin".
 type (
 	ReplayInput  = job.ReplayInput
 	ReplayOutput = job.ReplayOutput
 	PurgeInput   = job.PurgeInput
 	EditInput    = job.EditInput
 	EditOutput   = job.EditOutput
+	PlanInput    = job.PlanInput
+	NoteInput    = job.NoteInput
+	PinInput     = job.PinInput
 )

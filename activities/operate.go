@@ -20,8 +20,8 @@ import (
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
-	if in.WorkflowID == "" {
-		return job.ReplayOutput{}, temporal.NewNonRetryableApplicationError("workflow_id is missing: name the dead letter to replay", job.RefusedErrorType, nil)
+	if err := in.Check(); err != nil {
+		return job.ReplayOutput{}, refused(err)
 	}
 	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
 		Verb: dlqstore.VerbReplay, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
@@ -83,6 +83,45 @@ func editOutput(revision *dlqstore.Revision, started *job.ReplayOutput) job.Edit
 	return out
 }
 
+// Note keeps a note on one dead letter of the activity's own namespace, or on all of
+// a fingerprint. Without a request id the id is the activity's own.
+func (a *Activities) Note(ctx context.Context, in job.NoteInput) error {
+	info := activity.GetInfo(ctx)
+	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	if err := in.Check(); err != nil {
+		return refused(err)
+	}
+	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
+	if in.Fingerprint == "" {
+		var err error
+		if key, err = a.Store.ResolveFor(ctx, dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: in.Actor, RequestID: in.RequestID}); err != nil {
+			return final(err)
+		}
+	}
+	_, err := a.Store.AddNote(ctx, dlqstore.NoteRequest{
+		Key: key, Fingerprint: in.Fingerprint, Text: in.Text, RequestID: in.RequestID, Actor: in.Actor,
+	})
+	return final(err)
+}
+
+// Pin pins one dead letter of the activity's own namespace, or unpins it.
+func (a *Activities) Pin(ctx context.Context, in job.PinInput) error {
+	info := activity.GetInfo(ctx)
+	in = in.Signed("", "workflow "+info.WorkflowExecution.ID)
+	verb, set := dlqstore.VerbPin, a.Store.Pin
+	if in.Unpin {
+		verb, set = dlqstore.VerbUnpin, a.Store.Unpin
+	}
+	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
+		Verb: verb, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor,
+	})
+	if err != nil {
+		return final(err)
+	}
+	_, err = set(ctx, key, in.Actor)
+	return final(err)
+}
+
 // ownRequestID makes the retries of one activity one request.
 func ownRequestID(info activity.Info) string {
 	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
@@ -101,6 +140,11 @@ func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 	})
 }
 
+// refused is a request that no retry mends.
+func refused(err error) error {
+	return temporal.NewNonRetryableApplicationError(err.Error(), job.RefusedErrorType, nil)
+}
+
 // final turns the errors that no retry can mend into non-retryable application
 // errors, by their class.
 func final(err error) error {
@@ -110,6 +154,7 @@ func final(err error) error {
 		dlqstore.ErrConflict:        job.ConflictErrorType,
 		dlqstore.ErrRequestConflict: job.RefusedErrorType,
 		dlqstore.ErrRefused:         job.RefusedErrorType,
+		dlqstore.ErrUnbounded:       job.RefusedErrorType,
 	} {
 		if errors.Is(err, class) {
 			return temporal.NewNonRetryableApplicationError(err.Error(), kind, nil)

@@ -127,7 +127,7 @@ func (e *AmbiguousError) Error() string {
 // Unwrap returns ErrAmbiguous.
 func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
 
-// RefusedError says why a replay request was refused. It is ErrRefused.
+// RefusedError says why a request was refused. It is ErrRefused.
 type RefusedError struct {
 	RequestID string
 	Cause     string
@@ -135,11 +135,18 @@ type RefusedError struct {
 
 // Error gives the cause.
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("replay request %q: %v: %s", e.RequestID, ErrRefused, e.Cause)
+	return fmt.Sprintf("request %q: %v: %s", e.RequestID, ErrRefused, e.Cause)
 }
 
 // Unwrap returns ErrRefused.
 func (e *RefusedError) Unwrap() error { return ErrRefused }
+
+// faultyError is a request with faults that show by itself. It is ErrRefused, and
+// has only the faults in its text.
+type faultyError struct{ faults error }
+
+func (e faultyError) Error() string   { return e.faults.Error() }
+func (e faultyError) Unwrap() []error { return []error{e.faults, ErrRefused} }
 
 // CapError says that more dead letters match a purge than it may remove. Nothing
 // was purged.

@@ -19,24 +19,31 @@ const (
 	// insertNote and insertGroupNote insert nothing where there is no dead letter
 	// to be noted.
 	insertNote = `
-insert into {schema}.notes as n (namespace, workflow_id, run_id, actor, note)
-select d.namespace, d.workflow_id, d.run_id, @actor::text, @note::text
+insert into {schema}.notes as n (namespace, workflow_id, run_id, actor, note, request_id)
+select d.namespace, d.workflow_id, d.run_id, @actor::text, @note::text, @request_id::text
 from {schema}.dead_letters d
 where d.namespace = @namespace and d.workflow_id = @workflow_id and d.run_id = @run_id
 for key share
+on conflict (request_id) do nothing
 returning` + noteColumns
 
 	insertGroupNote = `
-insert into {schema}.notes as n (namespace, fingerprint, actor, note)
-select d.namespace, d.fingerprint, @actor::text, @note::text
+insert into {schema}.notes as n (namespace, fingerprint, actor, note, request_id)
+select d.namespace, d.fingerprint, @actor::text, @note::text, @request_id::text
 from {schema}.dead_letters d
 where d.namespace = @namespace and d.fingerprint = @fingerprint
 limit 1
+on conflict (request_id) do nothing
 returning` + noteColumns
 
+	selectRequestedNote = `
+select` + noteColumns + `
+from {schema}.notes n
+where n.request_id = @request_id`
+
 	insertNoteEvent = `
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, detail)
-values ('note', @actor, @namespace, @workflow_id, @run_id, @detail::jsonb)`
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, request_id, detail)
+values ('note', @actor, @namespace, @workflow_id, @run_id, @request_id, @detail::jsonb)`
 
 	selectNotes = `
 select` + noteColumns + `
@@ -71,19 +78,23 @@ type NoteRequest struct {
 	Key
 	Fingerprint string
 	Text        string
-	Actor       string
+	// RequestID makes the request repeatable: the same id means the same note. Empty
+	// means a note of its own.
+	RequestID string
+	Actor     string
 }
 
 // AddNote keeps a note, with an event in the same transaction. It is ErrNotFound
 // where there is no such dead letter, or none with the fingerprint; an empty text,
-// or one of more than MaxNote bytes, is ErrRefused.
+// or one of more than MaxNote bytes, is ErrRefused; a request id that stands for
+// another note is ErrRequestConflict.
 func (s *Store) AddNote(ctx context.Context, request NoteRequest) (note *Note, err error) {
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		note, err = s.AddNoteTx(ctx, tx, request)
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbNote, Key: request.Key, Actor: request.Actor}, err)
+		s.NoteRefusal(ctx, Asked{Verb: VerbNote, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
 		return nil, err
 	}
 	return note, nil
@@ -94,7 +105,7 @@ func (s *Store) AddNoteTx(ctx context.Context, tx pgx.Tx, request NoteRequest) (
 	if request.Fingerprint != "" && request.WorkflowID != "" {
 		return nil, errors.New("a note is on one dead letter or on a fingerprint, not on both")
 	}
-	if err := checkNote(request.Text); err != nil {
+	if err := errors.Join(checkNote(request.Text), checkRequestID(request.RequestID)); err != nil {
 		return nil, err
 	}
 	if !request.holdable() {
@@ -102,15 +113,27 @@ func (s *Store) AddNoteTx(ctx context.Context, tx pgx.Tx, request NoteRequest) (
 	}
 	args := request.args()
 	args["fingerprint"], args["actor"] = text.Holdable(request.Fingerprint), text.Bounded(request.Actor, maxName)
-	args["note"] = text.Holdable(request.Text)
+	args["note"], args["request_id"] = text.Holdable(request.Text), orNull(request.RequestID)
 	statement := insertNote
 	if request.Fingerprint != "" {
 		statement = insertGroupNote
 	}
 	note, err := first(ctx, tx, s, statement, args, scanNote)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("note on %s: %w", request.subject(), err)
+	}
+	if note == nil && request.RequestID != "" {
+		known, err := first(ctx, tx, s, selectRequestedNote, args, scanNote)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("note on %s: %w", request.subject(), err)
+		case known != nil && known.is(args):
+			return known, nil
+		case known != nil:
+			return nil, fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)
+		}
+	}
+	switch {
 	case note == nil && request.Fingerprint != "":
 		return nil, fmt.Errorf("no dead letter of %s has the fingerprint %q: %w", request.Namespace, request.Fingerprint, ErrNotFound)
 	case note == nil:
@@ -125,6 +148,18 @@ func (s *Store) AddNoteTx(ctx context.Context, tx pgx.Tx, request NoteRequest) (
 		return nil, fmt.Errorf("note on %s: %w", request.subject(), classify(err))
 	}
 	return note, nil
+}
+
+// is reports whether the note is what the arguments ask for, whoever asks.
+func (n *Note) is(args pgx.NamedArgs) bool {
+	given := func(value *string) any {
+		if value == nil {
+			return ""
+		}
+		return *value
+	}
+	return n.Text == args["note"] && n.Namespace == args["namespace"] && given(n.Group) == args["fingerprint"] &&
+		given(n.WorkflowID) == args["workflow_id"] && given(n.RunID) == args["run_id"]
 }
 
 func (r NoteRequest) subject() string {

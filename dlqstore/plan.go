@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
@@ -117,8 +118,14 @@ const (
 
 const (
 	insertPlan = `
-insert into {schema}.plans (id, namespace, verb, filter, parameters, actor, expires_at, matched, members)
-values (@id, @namespace, @verb, @filter::jsonb, @parameters::jsonb, @actor, now() + @lifetime_ms * interval '1 millisecond', @matched, 0)`
+insert into {schema}.plans (id, namespace, verb, filter, parameters, actor, expires_at, matched, members, request_id)
+values (@id, @namespace, @verb, @filter::jsonb, @parameters::jsonb, @actor, now() + @lifetime_ms * interval '1 millisecond', @matched, 0, @request_id::text)`
+
+	// selectRequestedPlan finds the plan of a request, and whether it is of this one.
+	selectRequestedPlan = `
+select id, (namespace, verb, filter, parameters) = (@namespace, @verb, @filter::jsonb, @parameters::jsonb)
+from {schema}.plans
+where request_id = @request_id`
 
 	// replayedForGood is true of a dead letter d of which a replay has succeeded or is
 	// under way: another one would do its work again.
@@ -179,8 +186,8 @@ limit 10`
 update {schema}.plans set report = @report::jsonb where id = @id`
 
 	insertPlanEvent = `
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
-values (@verb, @actor, @namespace, '', '', @id, @detail::jsonb)`
+insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, request_id, plan_id, detail)
+values (@verb, @actor, @namespace, '', '', @request_id, @id, @detail::jsonb)`
 )
 
 // PlanRequest asks for a plan.
@@ -197,7 +204,10 @@ type PlanRequest struct {
 	// Preview works out, for an edit or a retag, what would change of a member; its
 	// *EditError leaves the member out, with the cause. It must not call the store.
 	Preview func(dl *DeadLetter) (Diff, error)
-	Actor   string
+	// RequestID makes the request repeatable: the same id gives the same plan, as it
+	// was frozen the first time. Empty means a plan of its own.
+	RequestID string
+	Actor     string
 }
 
 func (r PlanRequest) check() error {
@@ -217,37 +227,84 @@ func (r PlanRequest) check() error {
 	if r.Limit < 0 || r.Limit > MaxPlanLimit {
 		faults = append(faults, fmt.Errorf("a limit of %d members: at most %d, 0 for %d", r.Limit, MaxPlanLimit, DefaultPlanLimit))
 	}
-	if err := r.Parameters.Check(r.Verb); err != nil {
-		faults = append(faults, err)
+	faults = append(faults, r.Parameters.Check(r.Verb), r.Filter.check(), checkRequestID(r.RequestID))
+	if err := errors.Join(faults...); err != nil {
+		return faultyError{err}
 	}
-	return errors.Join(faults...)
+	return nil
 }
 
 // CreatePlan freezes the dead letters that a filter selects now, the oldest first,
 // with their revisions, and changes none of them. What is counted, frozen and
-// reported is one snapshot. An empty filter is ErrUnbounded unless All is set, and an
-// event of verb plan_refused tells of it.
+// reported is one snapshot. A request with faults is ErrRefused, an empty filter
+// without All also ErrUnbounded, and a request id that stands for another plan is
+// ErrRequestConflict: an event of verb plan_refused tells of it.
 func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, error) {
-	if err := request.check(); err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbPlan, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor}, err)
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	if request.Limit == 0 {
-		request.Limit = DefaultPlanLimit
-	}
-	id := newPlanID()
-	patient := s.within(planTimeout)
-	err := patient.inTx(ctx, beginFreeze, func(ctx context.Context, tx pgx.Tx) error { return s.freeze(ctx, tx, id, request) })
+	id, err := s.createPlan(ctx, request)
 	if err != nil {
+		s.NoteRefusal(ctx, Asked{
+			Verb: VerbPlan, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor, RequestID: request.RequestID,
+		}, err)
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	return s.Plan(ctx, request.Filter.Namespace, id)
 }
 
+func (s *Store) createPlan(ctx context.Context, request PlanRequest) (id string, err error) {
+	if err := request.check(); err != nil {
+		return "", err
+	}
+	if request.Limit == 0 {
+		request.Limit = DefaultPlanLimit
+	}
+	patient := s.within(planTimeout)
+	freeze := func(ctx context.Context, tx pgx.Tx) error {
+		id, err = s.freeze(ctx, tx, request)
+		return err
+	}
+	if err = patient.inTx(ctx, beginFreeze, freeze); lostRace(err) {
+		// The same request was under way twice; the other one's plan is there now.
+		err = patient.inTx(ctx, beginFreeze, freeze)
+	}
+	return id, err
+}
+
+// lostRace reports whether a transaction failed because another one committed the
+// same key first, while it waited or before its snapshot could tell.
+func lostRace(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "23505" || pgErr.Code == "40001")
+}
+
 // newPlanID returns a fresh id that can be typed and read aloud.
 func newPlanID() string { return "plan-" + strings.ToLower(rand.Text()[:10]) }
 
-func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRequest) error {
+// freeze makes the plan of a request, unless it is there, and returns its id.
+func (s *Store) freeze(ctx context.Context, tx pgx.Tx, request PlanRequest) (id string, err error) {
+	plan := pgx.NamedArgs{
+		"id": newPlanID(), "namespace": request.Filter.Namespace, "verb": string(request.Verb), "filter": holdableJSON(request.Filter),
+		"parameters": holdableJSON(request.Parameters), "request_id": orNull(request.RequestID),
+		"actor": text.Bounded(request.Actor, maxName), "lifetime_ms": PlanLifetime.Milliseconds(),
+	}
+	known, err := first(ctx, tx, s, selectRequestedPlan, plan, pgx.RowToStructByPos[requestedPlan])
+	switch {
+	case err != nil:
+		return "", err
+	case known != nil && !known.Same:
+		return "", fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)
+	case known != nil:
+		return known.ID, nil
+	}
+	return plan["id"].(string), s.freezeNew(ctx, tx, plan, request)
+}
+
+type requestedPlan struct {
+	ID   string
+	Same bool
+}
+
+func (s *Store) freezeNew(ctx context.Context, tx pgx.Tx, plan pgx.NamedArgs, request PlanRequest) error {
+	id := plan["id"].(string)
 	where, args, err := s.where(request.Filter)
 	if err != nil {
 		return err
@@ -256,11 +313,7 @@ func (s *Store) freeze(ctx context.Context, tx pgx.Tx, id string, request PlanRe
 	if err != nil {
 		return err
 	}
-	actor := text.Bounded(request.Actor, maxName)
-	plan := pgx.NamedArgs{
-		"id": id, "namespace": request.Filter.Namespace, "verb": string(request.Verb), "filter": holdableJSON(request.Filter),
-		"parameters": holdableJSON(request.Parameters), "actor": actor, "lifetime_ms": PlanLifetime.Milliseconds(), "matched": matched[0],
-	}
+	plan["matched"] = matched[0]
 	if _, err := tx.Exec(ctx, s.sql(insertPlan), plan); err != nil {
 		return classify(err)
 	}

@@ -47,6 +47,12 @@ const (
 	PurgeActivityType = "deadletter.Purge"
 	// EditActivityType edits one dead letter; see EditInput.
 	EditActivityType = "deadletter.Edit"
+	// PlanActivityType makes a plan; see PlanInput.
+	PlanActivityType = "deadletter.Plan"
+	// NoteActivityType keeps a note; see NoteInput.
+	NoteActivityType = "deadletter.Note"
+	// PinActivityType pins and unpins; see PinInput.
+	PinActivityType = "deadletter.Pin"
 	// SettleActivityType notes how a replayed or reset job ended.
 	SettleActivityType = "deadletter.Settle"
 	// SweepPageActivityType is one stretch of a sweep; see SweepState.
@@ -61,11 +67,14 @@ const (
 	// number of an attempt from the job's history.
 	AttemptActivityType = "deadletter.Attempt"
 
-	// The operator workflow's signals and updates: see ReplayInput, PurgeInput and
-	// EditInput.
+	// The operator workflow's signals and updates: see ReplayInput, PurgeInput,
+	// EditInput, PlanInput, NoteInput and PinInput.
 	ReplayMessage = "replay"
 	PurgeMessage  = "purge"
 	EditMessage   = "edit"
+	PlanMessage   = "plan"
+	NoteMessage   = "note"
+	PinMessage    = "pin"
 
 	// RetryNowSignal tells a job not to wait any longer: it ends a snooze, the wait
 	// after a refusal by a circuit breaker and, sent as signal-with-start, a start

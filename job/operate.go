@@ -60,6 +60,31 @@ type EditInput struct {
 	Actor     string `json:"actor,omitempty"`
 }
 
+// NoteInput asks for a note on one dead letter, or on all of a fingerprint: the
+// input of activity deadletter.Note and of the operator workflow's signal and update
+// "note".
+type NoteInput struct {
+	// WorkflowID names the dead letter. Without it, Fingerprint names a group.
+	WorkflowID  string `json:"workflow_id,omitempty"`
+	RunID       string `json:"run_id,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Text        string `json:"note"`
+	// RequestID makes the request repeatable. Empty means an id derived from the
+	// signal, update or activity.
+	RequestID string `json:"request_id,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+}
+
+// PinInput asks to keep a dead letter from every retention policy, or to let it go
+// again: the input of activity deadletter.Pin and of the operator workflow's signal
+// and update "pin". It may be repeated.
+type PinInput struct {
+	WorkflowID string `json:"workflow_id"`
+	RunID      string `json:"run_id,omitempty"`
+	Unpin      bool   `json:"unpin,omitempty"`
+	Actor      string `json:"actor,omitempty"`
+}
+
 // EditOutput tells what came of an edit.
 type EditOutput struct {
 	// Revision is the one that the edit made, 0 when the request had been done
@@ -84,6 +109,21 @@ func (in EditInput) Check() error {
 	return errors.Join(faults...)
 }
 
+// Check says what is missing without which a request cannot be carried out.
+func (in NoteInput) Check() error {
+	var faults []error
+	if (in.WorkflowID == "") == (in.Fingerprint == "") {
+		faults = append(faults, errors.New("workflow_id, fingerprint: give one of them, to say what the note is on"))
+	}
+	if in.Text == "" {
+		faults = append(faults, errors.New("note is missing: give its text"))
+	}
+	return errors.Join(faults...)
+}
+
+// Check says what is missing without which a request cannot be carried out.
+func (in PinInput) Check() error { return checkNamed(in.WorkflowID, "pin") }
+
 func checkNamed(workflowID, verb string) error {
 	if workflowID == "" {
 		return fmt.Errorf("workflow_id is missing: name the dead letter to %s", verb)
@@ -106,5 +146,17 @@ func (in PurgeInput) Signed(requestID, actor string) PurgeInput {
 // Signed returns the request with an id and an actor where it has none.
 func (in EditInput) Signed(requestID, actor string) EditInput {
 	in.RequestID, in.Actor = cmp.Or(in.RequestID, requestID), cmp.Or(in.Actor, actor)
+	return in
+}
+
+// Signed returns the request with an id and an actor where it has none.
+func (in NoteInput) Signed(requestID, actor string) NoteInput {
+	in.RequestID, in.Actor = cmp.Or(in.RequestID, requestID), cmp.Or(in.Actor, actor)
+	return in
+}
+
+// Signed returns the request with an actor where it has none; it needs no id.
+func (in PinInput) Signed(_, actor string) PinInput {
+	in.Actor = cmp.Or(in.Actor, actor)
 	return in
 }

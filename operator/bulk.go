@@ -2,11 +2,8 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -14,6 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/edit"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -45,24 +43,11 @@ func (o *Operator) CreateEditPlan(ctx context.Context, request dlqstore.PlanRequ
 // WithEdit returns the request for a plan of an edit, or of a retag if that is its
 // verb, for callers with a store and no Temporal.
 func WithEdit(request dlqstore.PlanRequest, wanted job.Edit) (dlqstore.PlanRequest, error) {
-	if err := wanted.Validate(); err != nil {
+	planned, err := edit.Plan(request, wanted)
+	if err != nil {
 		return request, fmt.Errorf("operator: plan: %w", err)
 	}
-	switch tagsOnly := (job.Edit{Tags: wanted.Tags}); {
-	case wanted.IsEmpty():
-		return request, errors.New("operator: plan: the edit changes nothing")
-	case request.Verb == job.BulkRetag && !reflect.DeepEqual(wanted, tagsOnly):
-		return request, errors.New("operator: plan: a retag changes tags alone; plan an edit")
-	}
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // it would alter what is written into arguments
-	if err := encoder.Encode(wanted); err != nil {
-		return request, errors.New("operator: plan: the edit is not JSON") // the cause quotes it
-	}
-	request.Parameters.Edit = text.String()
-	request.Preview = func(dl *dlqstore.DeadLetter) (dlqstore.Diff, error) { return PreviewEdit(dl, wanted) }
-	return request, nil
+	return planned, nil
 }
 
 // Plan returns a plan and how far its operation is, or dlqstore.ErrNotFound.

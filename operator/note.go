@@ -14,6 +14,9 @@ type NoteRequest struct {
 	Fingerprint       string
 	// Text is at most dlqstore.MaxNote bytes.
 	Text string
+	// RequestID makes the request repeatable: the same id means the same note. Empty
+	// means a note of its own.
+	RequestID string
 	// Actor is who says it. Required.
 	Actor string
 }
@@ -33,11 +36,13 @@ func NoteStored(ctx context.Context, store *dlqstore.Store, namespace string, re
 	key := dlqstore.Key{Namespace: namespace, WorkflowID: request.WorkflowID, RunID: request.RunID}
 	if request.Fingerprint == "" {
 		var err error
-		if key, err = store.ResolveFor(ctx, dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: request.Actor}); err != nil {
+		if key, err = store.ResolveFor(ctx, dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: request.Actor, RequestID: request.RequestID}); err != nil {
 			return nil, err
 		}
 	}
-	return store.AddNote(ctx, dlqstore.NoteRequest{Key: key, Fingerprint: request.Fingerprint, Text: request.Text, Actor: request.Actor})
+	return store.AddNote(ctx, dlqstore.NoteRequest{
+		Key: key, Fingerprint: request.Fingerprint, Text: request.Text, RequestID: request.RequestID, Actor: request.Actor,
+	})
 }
 
 // Events returns one page of the namespace's audit, the newest event first, and

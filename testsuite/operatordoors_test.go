@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
@@ -91,4 +93,141 @@ func requireErrorType(t testing.TB, err error, errorType string) {
 		failure, ok = errors.AsType[*temporal.ApplicationError](errors.Unwrap(failure))
 	}
 	require.True(t, ok, "%s: %v", errorType, err)
+}
+
+// TestPlanDoor proves that a plan can be asked for by update, by signal and by an
+// activity of a repair workflow, and be applied by any client: what was planned is
+// done, what is wrong is refused with its faults, and one request is one plan.
+func TestPlanDoor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	w.startDLQ(nil)
+	w.waitOperator()
+	dead := w.deadJob()
+	w.cloneDead(dead, "clone-", 4)
+
+	var plan dlqstore.Plan
+	ask := map[string]any{
+		"verb": "edit", "filter": map[string]any{"workflow_id": dead.GetID()}, "edit": map[string]any{"argument": map[string]any{"0": "mended"}},
+		"rate": -1, "request_id": "mine", "actor": "ann",
+	}
+	require.NoError(t, w.tell(job.PlanMessage, ask, &plan))
+	require.EqualValues(t, 1, plan.Members)
+	var again dlqstore.Plan
+	require.NoError(t, w.tell(job.PlanMessage, ask, &again))
+	require.Equal(t, plan.ID, again.ID)
+	run, err := w.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: job.BulkWorkflowID(plan.ID), TaskQueue: deadletter.DefaultTaskQueue},
+		job.BulkWorkflowType, map[string]any{"plan_id": plan.ID, "actor": "ann"})
+	require.NoError(t, err)
+	require.NoError(t, w.wait(run, nil))
+	require.JSONEq(t, `["mended"]`, string(w.dead(dead).PayloadJSON))
+
+	for name, refused := range map[string]map[string]any{
+		"no filter":         {"verb": "purge"},
+		"empty filter":      {"verb": "purge", "filter": map[string]any{}},
+		"unknown selector":  {"verb": "purge", "all": true, "filter": map[string]any{"jobtype": "Fail"}},
+		"another namespace": {"verb": "purge", "filter": map[string]any{"namespace": "else", "job_type": "Fail"}},
+		"unknown verb":      {"verb": "bury", "all": true},
+		"settings":          {"verb": "purge", "all": true, "canary": 3},
+		"no edit":           {"verb": "edit", "all": true},
+		"retag of more":     {"verb": "retag", "all": true, "edit": map[string]any{"task_queue": "q"}},
+		"other plan":        {"verb": "purge", "all": true, "request_id": "mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requireErrorType(t, w.tell(job.PlanMessage, refused, nil), job.RefusedErrorType)
+		})
+	}
+	require.ErrorContains(t, w.tell(job.PlanMessage, map[string]any{"verb": "purge", "all": true, "filtre": map[string]any{}}, nil), `unknown field "filtre"`)
+
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PlanMessage,
+		map[string]any{"verb": "retag", "filter": map[string]any{"job_type": "Fail"}, "edit": map[string]any{"tags": map[string]any{"seen": "yes"}}}))
+	require.Eventually(t, func() bool {
+		plans, err := w.store.Plans(t.Context(), w.namespace, 0)
+		return err == nil && len(plans) == 2 && plans[0].Verb == job.BulkRetag && plans[0].Members == 5 && plans[0].Actor == "signal"
+	}, patience, 50*time.Millisecond)
+
+	// A repair workflow plans and applies.
+	w.startRepair(func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
+		var plan dlqstore.Plan
+		in := job.PlanInput{Verb: job.BulkPurge, Filter: json.RawMessage(`{"job_type": "Fail"}`), BulkSettings: job.BulkSettings{Rate: -1}}
+		if err := workflow.ExecuteActivity(ctx, job.PlanActivityType, in).Get(ctx, &plan); err != nil {
+			return err
+		}
+		ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: job.BulkWorkflowID(plan.ID), TaskQueue: deadletter.DefaultTaskQueue})
+		return workflow.ExecuteChildWorkflow(ctx, job.BulkWorkflowType, job.BulkInput{PlanID: plan.ID, Actor: "repair"}).Get(ctx, nil)
+	})
+	require.Zero(t, w.count())
+	plans, err := w.store.Plans(t.Context(), w.namespace, 0)
+	require.NoError(t, err)
+	require.Len(t, plans, 3)
+	require.Equal(t, "workflow repair", plans[0].Actor)
+	require.EqualValues(t, 5, plans[0].Done)
+}
+
+// startRepair runs a workflow of the user's own, to its end.
+func (w *world) startRepair(repair func(workflow.Context) error) {
+	w.t.Helper()
+	mine := worker.New(w.client, "repairs", worker.Options{})
+	mine.RegisterWorkflowWithOptions(repair, workflow.RegisterOptions{Name: "Repair"})
+	require.NoError(w.t, mine.Start())
+	defer mine.Stop()
+	run, err := w.client.ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: "repair", TaskQueue: "repairs"}, "Repair")
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.wait(run, nil))
+}
+
+// TestNoteAndPinDoors proves that notes and pins, too, can be asked for by update, by
+// signal and by an activity, with the audit telling who did.
+func TestNoteAndPinDoors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	w.startDLQ(nil)
+	w.waitOperator()
+	dead := w.deadJob()
+	pinned := func() bool { return w.dead(dead).Pinned }
+	notes := func() (texts []string) {
+		found, err := w.store.Notes(t.Context(), w.key(dead), w.dead(dead).Fingerprint)
+		require.NoError(t, err)
+		for _, note := range found {
+			texts = append(texts, note.Text)
+		}
+		return texts
+	}
+
+	require.NoError(t, w.tell(job.NoteMessage, job.NoteInput{WorkflowID: dead.GetID(), Text: "by update", Actor: "ann"}, nil))
+	require.NoError(t, w.tell(job.PinMessage, job.PinInput{WorkflowID: dead.GetID(), Actor: "ann"}, nil))
+	require.True(t, pinned())
+	require.NoError(t, w.tell(job.PinMessage, job.PinInput{WorkflowID: dead.GetID(), Actor: "ann"}, nil), "a pin may be repeated")
+	w.refuses(job.NoteMessage, job.NoteInput{WorkflowID: dead.GetID(), Fingerprint: "both", Text: "x"}, job.RefusedErrorType)
+	w.refuses(job.NoteMessage, job.NoteInput{WorkflowID: dead.GetID()}, job.RefusedErrorType)
+	w.refuses(job.NoteMessage, job.NoteInput{WorkflowID: "none", Text: "x"}, job.NotFoundErrorType)
+	w.refuses(job.NoteMessage, job.NoteInput{Fingerprint: "none", Text: "x"}, job.NotFoundErrorType)
+	w.refuses(job.PinMessage, job.PinInput{}, job.RefusedErrorType)
+	w.refuses(job.PinMessage, job.PinInput{WorkflowID: "none"}, job.NotFoundErrorType)
+
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.NoteMessage,
+		job.NoteInput{Fingerprint: w.dead(dead).Fingerprint, Text: "by signal"}))
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PinMessage,
+		job.PinInput{WorkflowID: dead.GetID(), Unpin: true}))
+	require.Eventually(t, func() bool { return !pinned() && len(notes()) == 2 }, patience, 20*time.Millisecond)
+	w.startRepair(func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
+		return errors.Join(
+			workflow.ExecuteActivity(ctx, job.NoteActivityType, job.NoteInput{WorkflowID: dead.GetID(), Text: "by activity"}).Get(ctx, nil),
+			workflow.ExecuteActivity(ctx, job.PinActivityType, job.PinInput{WorkflowID: dead.GetID()}).Get(ctx, nil),
+		)
+	})
+	require.True(t, pinned())
+	require.Equal(t, []string{"by update", "by signal", "by activity"}, notes())
+
+	events, err := w.store.Events(t.Context(), w.key(dead))
+	require.NoError(t, err)
+	var told []string
+	for _, event := range events[1:] { // after the move
+		told = append(told, event.Verb+" by "+event.Actor)
+	}
+	require.Equal(t, []string{"note by ann", "pin by ann", "unpin by signal", "note by workflow repair", "pin by workflow repair"}, told)
 }

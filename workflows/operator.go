@@ -1,8 +1,10 @@
 package workflows
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -19,20 +21,28 @@ const maxOperatorRequests = 100
 // server has not suggested it yet.
 const maxOperatorHistory = 4000
 
+// planTime is longer than the store gives a plan to be frozen.
+const planTime = 6 * time.Minute
+
 // Operator is the door for signals and updates: registered as
 // job.OperatorWorkflowType, one instance, job.OperatorWorkflowID. It runs until
 // it is cancelled, and finishes what it has accepted even then.
 //
-// Signals and updates "replay", "purge" and "edit" take a job.ReplayInput, PurgeInput
-// and EditInput. The updates of replay and edit return a job.ReplayOutput and a
-// job.EditOutput.
+// Signals and updates "replay", "purge", "edit", "plan", "note" and "pin" take the
+// input of that name of package job. The updates of replay and edit return a
+// job.ReplayOutput and a job.EditOutput, that of plan the JSON of a dlqstore.Plan.
 func (w Workflows) Operator(ctx workflow.Context) error {
 	// A reset keeps this id, so a signal that runs again is the same request.
 	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID}
+	options, patient := w.storeActivityOptions(), w.storeActivityOptions()
+	patient.StartToCloseTimeout = planTime
 	if err := errors.Join(
-		open[job.ReplayInput, job.ReplayOutput](ctx, w, &box, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
-		open[job.PurgeInput, struct{}](ctx, w, &box, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good."),
-		open[job.EditInput, job.EditOutput](ctx, w, &box, job.EditMessage, job.EditActivityType, "Makes a new revision of a dead letter."),
+		open[job.ReplayInput, job.ReplayOutput](ctx, &box, options, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
+		open[job.PurgeInput, struct{}](ctx, &box, options, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good."),
+		open[job.EditInput, job.EditOutput](ctx, &box, options, job.EditMessage, job.EditActivityType, "Makes a new revision of a dead letter."),
+		open[job.PlanInput, json.RawMessage](ctx, &box, patient, job.PlanMessage, job.PlanActivityType, "Freezes which dead letters a bulk operation would touch."),
+		open[job.NoteInput, struct{}](ctx, &box, options, job.NoteMessage, job.NoteActivityType, "Leaves a note on a dead letter or a fingerprint."),
+		open[job.PinInput, struct{}](ctx, &box, options, job.PinMessage, job.PinActivityType, "Keeps a dead letter from every retention policy, or lets it go again."),
 	); err != nil {
 		return err
 	}
@@ -65,14 +75,16 @@ type request[In any] interface {
 }
 
 // open takes one kind of request, by signal and by update.
-func open[In request[In], Out any](ctx workflow.Context, w Workflows, box *inbox, message, activityType, does string) error {
+func open[In request[In], Out any](
+	ctx workflow.Context, box *inbox, options workflow.ActivityOptions, message, activityType, does string,
+) error {
 	run := func(ctx workflow.Context, in In, via, id string) (out Out, err error) {
 		if message != job.ReplayMessage { // whose ids are older than the others
 			id = message + "-" + id
 		}
 		// What was accepted is finished, also when the operator workflow is cancelled.
 		ctx, _ = workflow.NewDisconnectedContext(ctx)
-		ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
+		ctx = workflow.WithActivityOptions(ctx, options)
 		err = workflow.ExecuteActivity(ctx, activityType, in.Signed(via+"-"+id, via)).Get(ctx, &out)
 		return out, err
 	}

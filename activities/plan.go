@@ -1,0 +1,59 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/edit"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// Plan freezes the dead letters of the activity's own namespace that a filter
+// selects, and changes none of them. Without a request id the id is the activity's
+// own, so that its retries make one plan. A request that can never succeed, or that
+// Postgres does not finish in five minutes, fails non-retryably with
+// job.RefusedErrorType.
+func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan, error) {
+	info := activity.GetInfo(ctx)
+	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	request, err := planRequest(in, info.Namespace)
+	if err != nil {
+		return nil, refused(err)
+	}
+	plan, err := a.Store.CreatePlan(ctx, request)
+	if errors.Is(err, dlqstore.ErrTimeout) {
+		return nil, refused(fmt.Errorf("%w: narrow the filter", err))
+	}
+	return plan, final(err)
+}
+
+func planRequest(in job.PlanInput, namespace string) (dlqstore.PlanRequest, error) {
+	request := dlqstore.PlanRequest{
+		Verb: in.Verb, All: in.All, Limit: in.Limit,
+		Parameters: dlqstore.PlanParameters{
+			BulkSettings: in.BulkSettings, IncludeSuperseded: in.IncludeSuperseded, IncludeReplayed: in.IncludeReplayed,
+		},
+		RequestID: in.RequestID, Actor: in.Actor,
+	}
+	if err := in.Check(); err != nil {
+		return request, err
+	}
+	if len(in.Filter) > 0 {
+		if err := json.Unmarshal(in.Filter, &request.Filter); err != nil {
+			return request, err
+		}
+	}
+	if own := request.Filter.Namespace; own != "" && own != namespace {
+		return request, fmt.Errorf("filter: namespace %q is not this one, %q: ask there", own, namespace)
+	}
+	request.Filter.Namespace = namespace
+	if in.Edit == nil {
+		return request, nil
+	}
+	return edit.Plan(request, *in.Edit)
+}
