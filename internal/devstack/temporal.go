@@ -30,12 +30,17 @@ const (
 	existingReady = 10 * time.Second
 )
 
-// dynamicConfig lifts the limits that a test of some hundred jobs would meet.
+// dynamicConfig lifts the limits that a test of some hundred jobs, or a slow machine,
+// would meet.
 var dynamicConfig = []string{
 	"frontend.rps=100000",                   // 2,400 calls per second
 	"frontend.namespaceRPS=100000",          // 2,400 per namespace
 	"frontend.namespaceRPS.visibility=1000", // 100 lists and counts per second
 	"frontend.namespaceCount=20000",         // 1,200 long polls and queries at a time
+	// A task that is handed straight to a waiting worker is lost when the server
+	// takes more than a second to note its start, as a busy one does. One that goes
+	// through the backlog has ten.
+	`matching.syncMatchWaitDuration="0s"`,
 	// A search attribute works at once, not after the next cache refresh.
 	"system.forceSearchAttributesCacheRefreshOnRead=true",
 }
