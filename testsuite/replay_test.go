@@ -358,7 +358,8 @@ func TestOperatorHistory(t *testing.T) {
 		in := job.ReplayInput{WorkflowID: dead.GetID(), RequestID: fmt.Sprintf("r-%d", i), Actor: "oncall"}
 		require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", "replay", in))
 	}
-	require.Eventually(t, func() bool { return w.dead(dead).ResurrectionCount == requests }, patience, 100*time.Millisecond)
+	w.grows(requests, func() int { return w.dead(dead).ResurrectionCount })
+	require.Equal(t, requests, w.dead(dead).ResurrectionCount)
 	require.Eventually(t, func() bool {
 		now, err := w.describe(deadletter.OperatorWorkflowID, "")
 		require.NoError(t, err)

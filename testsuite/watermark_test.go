@@ -113,7 +113,7 @@ func TestSweepWaits(t *testing.T) {
 // misses none, and costs a constant number of history events.
 func TestSweepPages(t *testing.T) {
 	t.Parallel()
-	const jobs = 450
+	const jobs = 210 // of which a page holds 200
 	w := newWorld(t)
 	var starts sync.WaitGroup
 	for part := range 5 {

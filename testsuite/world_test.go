@@ -27,6 +27,19 @@ import (
 // busy machine, since a passing test never waits it out.
 const patience = 90 * time.Second
 
+// grows waits until a count is as large as it should be. The whole may take a slow
+// machine as long as it likes; each step of it is bounded by patience.
+func (w *world) grows(want int, count func() int) {
+	w.t.Helper()
+	for n := count(); n < want; {
+		before := n
+		require.Eventually(w.t, func() bool {
+			n = count()
+			return n > before
+		}, patience, 50*time.Millisecond, "it stays at %d of %d", before, want)
+	}
+}
+
 // world is one test's own namespace, database and queues on the shared servers.
 type world struct {
 	t         testing.TB
