@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -102,17 +101,14 @@ func TestBulkOutage(t *testing.T) {
 	var up atomic.Bool
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), NoUpkeep: true})
 	require.NoError(t, err)
-	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}}
+	options := w.options(plugin)
 	options.ConnectionOptions.DialOptions = aroundCall("StartWorkflowExecution", func(call func() error) error {
 		if up.Load() {
 			return call()
 		}
 		return status.Error(codes.Unavailable, "the frontend is down")
 	})
-	c, err := client.Dial(options)
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	w.start(worker.New(c, deadletter.DefaultTaskQueue, worker.Options{}))
+	w.start(worker.New(w.dialWith(options), deadletter.DefaultTaskQueue, worker.Options{}))
 	require.Eventually(t, func() bool {
 		description, err := w.describe(job.BulkWorkflowID(plan.ID), "")
 		require.NoError(t, err)
@@ -185,9 +181,9 @@ func (w *world) whileHeld(plan *dlqstore.Plan, table string, tell func(context.C
 	require.NoError(w.t, err)
 
 	require.NoError(w.t, tell(ctx, plan.ID, "carl"))
-	var asked time.Time // of the first heartbeat that was seen after the cancellation
+	run := w.client.GetWorkflow(ctx, job.BulkWorkflowID(plan.ID), "")
 	require.Eventually(w.t, func() bool {
-		description, err := w.describe(job.BulkWorkflowID(plan.ID), "")
+		description, err := w.describe(run.GetID(), "")
 		if err != nil || len(description.GetPendingActivities()) != 1 {
 			return false
 		}
@@ -195,11 +191,13 @@ func (w *world) whileHeld(plan *dlqstore.Plan, table string, tell func(context.C
 		if step.GetState() != enumspb.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED {
 			return false
 		}
-		beat := step.GetLastHeartbeatTime().AsTime()
-		if asked.IsZero() {
-			asked = beat
+		var asked time.Time
+		for _, event := range w.history(run) {
+			if event.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED {
+				asked = event.GetEventTime().AsTime()
+			}
 		}
-		return beat.After(asked)
+		return step.GetLastHeartbeatTime().AsTime().After(asked) // and its answer said so
 	}, patience, 20*time.Millisecond, "the operation does not heed")
 	exec(`select pg_advisory_unlock(4712)`)
 	return now.Done

@@ -162,12 +162,9 @@ func TestResultNotReadable(t *testing.T) {
 	codec := &brokenOnce{data: `"result"`}
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)
-	c, err := client.Dial(client.Options{
-		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
-		DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec),
-	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	options := w.options(plugin)
+	options.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec)
+	c := w.dialWith(options)
 	var calls atomic.Int32
 	jobs := worker.New(c, w.queue, worker.Options{})
 	jobs.RegisterActivityWithOptions(func(context.Context) (string, error) { calls.Add(1); return "result", nil }, activity.RegisterOptions{Name: "Ok"})

@@ -14,7 +14,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc/status"
 
@@ -212,12 +211,9 @@ func (w *world) startCutOff() (started <-chan struct{}, report func() error) {
 		return err
 	})
 	cut := beforeCall("RecordActivityTaskHeartbeat", func() error { return errors.New("cut off") })
-	c, err := client.Dial(client.Options{
-		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
-		ConnectionOptions: client.ConnectionOptions{DialOptions: append(answer, cut...)},
-	})
-	require.NoError(w.t, err)
-	w.t.Cleanup(c.Close)
+	options := w.options(plugin)
+	options.ConnectionOptions.DialOptions = append(answer, cut...)
+	c := w.dialWith(options)
 	running, release := make(chan struct{}), make(chan struct{})
 	w.t.Cleanup(sync.OnceFunc(func() { // else a failed test waits for the worker
 		select {
