@@ -199,12 +199,9 @@ func TestEncrypted(t *testing.T) {
 				EncodeCommonAttributes: true, DataConverter: encrypted,
 			})
 			dial := func(plugins ...client.Plugin) client.Client {
-				c, err := client.Dial(client.Options{
-					HostPort: w.address, Namespace: w.namespace, Logger: quiet(), DataConverter: encrypted, FailureConverter: failures, Plugins: plugins,
-				})
-				require.NoError(t, err)
-				t.Cleanup(c.Close)
-				return c
+				options := w.options(plugins...)
+				options.DataConverter, options.FailureConverter = encrypted, failures
+				return w.dialWith(options)
 			}
 			if dlqHasKey {
 				plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore()})

@@ -25,7 +25,7 @@ func BenchmarkJob(b *testing.B) {
 	address, namespace := devtest.Temporal(b)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(b, err)
-	c, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
+	c, err := client.Dial(clientOptions(address, namespace, plugin))
 	require.NoError(b, err)
 	defer c.Close()
 	w := worker.New(c, "bench", worker.Options{})

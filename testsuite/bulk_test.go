@@ -68,15 +68,15 @@ func (w *world) started() (started, distinct int) {
 // requireJobs waits until visibility shows as many replays of clones, and no more.
 func (w *world) requireJobs(want int) {
 	w.t.Helper()
-	var n int64
-	require.Eventually(w.t, func() bool {
+	visible := func() int {
 		count, err := w.client.CountWorkflow(w.t.Context(), &workflowservice.CountWorkflowExecutionsRequest{
 			Namespace: w.namespace, Query: "WorkflowType = 'deadletter.Job' AND WorkflowId STARTS_WITH 'bulk-'",
 		})
-		n = count.GetCount()
-		return err == nil && int(n) >= want
-	}, patience, 50*time.Millisecond)
-	require.EqualValues(w.t, want, n)
+		require.NoError(w.t, err)
+		return int(count.GetCount())
+	}
+	w.grows(want, visible)
+	require.Equal(w.t, want, visible())
 }
 
 // TestBulkFrozen proves that a plan replays what it showed, exactly: rows that come
@@ -198,17 +198,19 @@ where (namespace, workflow_id, run_id) in (
 	})
 	require.EqualValues(t, members, plan.Members)
 	w.apply(plan) // and nobody follows
-	for _, killAt := range []int64{2000, 5000} {
+	done := func() int {
+		now, err := w.operator.Plan(t.Context(), plan.ID)
+		require.NoError(t, err)
+		return int(now.Done)
+	}
+	for _, killAt := range []int{2000, 5000} {
 		doomed := w.startProcess(roleDLQ, "never")
-		require.Eventually(t, func() bool {
-			now, err := w.operator.Plan(t.Context(), plan.ID)
-			require.NoError(t, err)
-			return now.Done >= killAt
-		}, 2*patience, 50*time.Millisecond)
+		w.grows(killAt, done)
 		require.NoError(t, doomed.Process.Kill())
 		_ = doomed.Wait()
 	}
 	w.startDLQ(nil)
+	w.grows(members-bad, done)
 	plan = w.ended(plan)
 	require.Equal(t, job.BulkProgress{PlanID: plan.ID, State: job.PlanFinished, Members: members, Done: members - bad, Failed: bad}, plan.Progress())
 	started, distinct := w.started()

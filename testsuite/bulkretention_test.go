@@ -42,8 +42,8 @@ func TestBulkHoldsOffRetention(t *testing.T) {
 	require.Equal(t, members, w.countOf("bulk-%"), "a plan that can be applied does not hold its members")
 
 	w.apply(plan)
-	require.Eventually(t, func() bool { return w.pendingThere(plan) < members/2 }, patience, 20*time.Millisecond)
-	require.NoError(t, w.operator.PausePlan(t.Context(), plan.ID, "carl"))
+	require.Eventually(t, func() bool { return w.pendingThere(plan) < members }, patience, 20*time.Millisecond)
+	w.whileHeld(plan, "replays", w.operator.PausePlan)
 	w.inState(plan, job.PlanPaused)
 	left, runs := w.pendingThere(plan), w.retentions()
 	require.Positive(t, left)

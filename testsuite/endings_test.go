@@ -81,7 +81,8 @@ func TestEndings(t *testing.T) {
 		},
 		{
 			"age runs out during an attempt",
-			deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 3, MaxJobAge: 30 * time.Second}},
+			// Long enough for a busy machine to start the attempt.
+			deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 3, MaxJobAge: time.Minute}},
 			job.ReasonRetryLifetimeExpired, &one, "ScheduleToClose",
 		},
 		{
@@ -138,11 +139,11 @@ func TestEndings(t *testing.T) {
 func TestNeverStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	policy := deadletter.Policy{MaxJobAge: 20 * time.Second}
+	policy := deadletter.Policy{MaxJobAge: 40 * time.Second} // which the delayed ones have, from when they are due
 	late := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy})
-	delayed := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy, StartDelay: 21 * time.Second})
+	delayed := w.enqueue(deadletter.Job{Type: "Fine", Policy: policy, StartDelay: 41 * time.Second})
 	bare, err := w.client.ExecuteWorkflow(t.Context(),
-		client.StartWorkflowOptions{TaskQueue: w.queue, StartDelay: 21 * time.Second},
+		client.StartWorkflowOptions{TaskQueue: w.queue, StartDelay: 41 * time.Second},
 		deadletter.WorkflowType, job.Options{Type: "Fine", Policy: policy})
 	require.NoError(t, err)
 	started := time.Now()

@@ -104,7 +104,7 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 		return w.cancelled(deadletter.Job{Type: "Fine", StartDelay: time.Hour}, func(client.WorkflowRun) {})
 	},
 	"cancelled-running": func(w *world) client.WorkflowRun {
-		return w.cancelled(deadletter.Job{Type: "Hang", Policy: deadletter.Policy{HeartbeatTimeout: time.Second}}, w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED))
+		return w.cancelled(deadletter.Job{Type: "Hang", Policy: deadletter.Policy{HeartbeatTimeout: 20 * time.Second}}, w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED))
 	},
 	"cancelled-waiting": func(w *world) client.WorkflowRun {
 		return w.cancelled(deadletter.Job{Type: "Fail", Policy: deadletter.Policy{BaseDelay: time.Hour, HeartbeatTimeout: -1}}, w.failedOnce)

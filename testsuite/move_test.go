@@ -42,7 +42,7 @@ func TestKilledAfterCommit(t *testing.T) {
 	require.Equal(t, "Running", w.status(run).String())
 
 	w.startDLQ(nil)
-	// The server learns of the lost worker only by the activity's timeout.
+	// The server learns of the lost worker only by the activity's timeout, a minute.
 	require.ErrorContains(t, w.wait(run, nil), "dead-lettered: max_retries_exceeded after 1 attempts: boom")
 	require.Equal(t, before, w.dead(run))
 	w.movedOnce(run)
@@ -65,18 +65,14 @@ func TestCompletionLost(t *testing.T) {
 	var lost atomic.Int32
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore()})
 	require.NoError(t, err)
-	c, err := client.Dial(client.Options{
-		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
-		ConnectionOptions: client.ConnectionOptions{DialOptions: beforeCall("RespondActivityTaskCompleted", func() error {
-			if lost.Add(1) <= 3 {
-				return errors.New("lost on its way")
-			}
-			return nil
-		})},
+	options := w.options(plugin)
+	options.ConnectionOptions.DialOptions = beforeCall("RespondActivityTaskCompleted", func() error {
+		if lost.Add(1) <= 3 {
+			return errors.New("lost on its way")
+		}
+		return nil
 	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	w.start(worker.New(c, deadletter.DefaultTaskQueue, worker.Options{}))
+	w.start(worker.New(w.dialWith(options), deadletter.DefaultTaskQueue, worker.Options{}))
 	w.startJobs(handlers{"Fail": fail})
 
 	run := w.enqueue(deadletter.Job{Type: "Fail", Policy: quick(1)})
@@ -258,7 +254,8 @@ func TestWorkerRestarts(t *testing.T) {
 		return i, nil
 	}}
 	policy := quick(attempts)
-	policy.HeartbeatTimeout, policy.RetryZombies = 10*time.Second, true
+	// An attempt that ran must have reported by then: else it runs again.
+	policy.HeartbeatTimeout, policy.RetryZombies = 30*time.Second, true
 
 	stopJobs, stopDLQ := w.startJobs(h), w.startDLQ(nil)
 	runs := make([]client.WorkflowRun, jobs)

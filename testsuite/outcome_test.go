@@ -38,7 +38,7 @@ func TestReplayOutcome(t *testing.T) {
 	}})
 	w.startDLQ(nil)
 	policy := quick(1)
-	policy.HeartbeatTimeout = 2 * time.Second
+	policy.HeartbeatTimeout = 20 * time.Second // no busy machine makes one that hangs a zombie
 	dead := w.enqueue(deadletter.Job{Type: "Vary", Policy: policy})
 	require.Error(t, w.wait(dead, nil))
 	policy.DiscardCancelled = true

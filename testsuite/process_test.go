@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -82,11 +84,37 @@ func (w *world) startProcess(role, killAt string, extra ...string) *exec.Cmd {
 		"DEADLETTER_TEST_KILL_AT="+killAt,
 		"DEADLETTER_TEST_ADDRESS="+w.address,
 		"DEADLETTER_TEST_NAMESPACE="+w.namespace,
-		"DEADLETTER_TEST_DATABASE="+w.database,
+		"DEADLETTER_TEST_DATABASE="+w.databaseAs(processName),
 	)...)
 	require.NoError(w.t, process.Start())
 	w.t.Cleanup(func() { _ = process.Process.Kill() })
 	return process
+}
+
+// processName is what Postgres calls the sessions of other processes.
+const processName = "deadletter-test-process"
+
+// databaseAs is the URL of the world's database for sessions of a name.
+func (w *world) databaseAs(name string) string {
+	w.t.Helper()
+	database, err := url.Parse(w.database)
+	require.NoError(w.t, err)
+	query := database.Query()
+	query.Set("application_name", name)
+	database.RawQuery = query.Encode()
+	return database.String()
+}
+
+// sessionsEnd waits until no process can commit any more. A session goes on for a
+// moment when its client has been killed.
+func (w *world) sessionsEnd() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		var left int
+		err := w.store.Pool().QueryRow(w.t.Context(),
+			`select count(*) from pg_stat_activity where datname = current_database() and application_name = $1`, processName).Scan(&left)
+		return err == nil && left == 0
+	}, patience, 20*time.Millisecond, "a killed process is still in the database")
 }
 
 // play is the body of the other process. It returns only if nothing killed it: an
@@ -98,9 +126,7 @@ func play(role string) error {
 		return err
 	}
 	killAt := os.Getenv("DEADLETTER_TEST_KILL_AT")
-	options := client.Options{
-		HostPort: os.Getenv("DEADLETTER_TEST_ADDRESS"), Namespace: os.Getenv("DEADLETTER_TEST_NAMESPACE"), Logger: quiet(),
-	}
+	options := clientOptions(os.Getenv("DEADLETTER_TEST_ADDRESS"), os.Getenv("DEADLETTER_TEST_NAMESPACE"))
 	die := func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 	if after, ok := strings.CutPrefix(killAt, "after "); ok {
 		options.ConnectionOptions.DialOptions = afterCall(after, die)
@@ -117,7 +143,8 @@ func play(role string) error {
 		if err != nil {
 			return err
 		}
-		jobs := worker.New(c, "jobs", worker.Options{})
+		// Half of it is the handler's; the other half must be enough to report.
+		jobs := worker.New(c, "jobs", worker.Options{WorkerStopTimeout: 20 * time.Second})
 		jobs.RegisterActivityWithOptions(func(ctx context.Context) error {
 			// Beat once, so that the server has seen the attempt alive.
 			activity.RecordHeartbeat(ctx, "alive")

@@ -38,6 +38,7 @@ func TestEveryDyingJobIsSeen(t *testing.T) {
 				switch {
 				case ctx.Err() != nil:
 					return
+				case busy(err):
 				case err != nil:
 					t.Errorf("show: %v", err)
 					return
@@ -100,13 +101,9 @@ func TestShowOrder(t *testing.T) {
 				})
 				return nil
 			}
-			c, err := client.Dial(client.Options{
-				HostPort: w.address, Namespace: w.namespace, Logger: quiet(),
-				ConnectionOptions: client.ConnectionOptions{DialOptions: hooked(method, die)},
-			})
-			require.NoError(t, err)
-			t.Cleanup(c.Close)
-			verbs, err := operator.New(operator.Config{Store: w.store, Client: c, Namespace: w.namespace})
+			options := w.options()
+			options.ConnectionOptions.DialOptions = hooked(method, die)
+			verbs, err := operator.New(operator.Config{Store: w.store, Client: w.dialWith(options), Namespace: w.namespace})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()

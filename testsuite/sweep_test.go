@@ -101,6 +101,25 @@ func TestSweepTerminated(t *testing.T) {
 	add := func(attempts int, kind, message string, start func(i int) client.WorkflowRun) {
 		jobs = append(jobs, doomed{start(len(jobs)), attempts, kind, message})
 	}
+	// First those whose end is a matter of time. A handler that has not started when
+	// that is over never will.
+	for range 3 {
+		add(1, "TemporalTimeout:WorkflowExecution", "passed the workflow execution timeout of 1m0s", func(i int) client.WorkflowRun {
+			run := w.bare(client.StartWorkflowOptions{WorkflowExecutionTimeout: time.Minute},
+				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
+			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
+			return run
+		})
+	}
+	for range 2 {
+		add(1, "TemporalTimeout:WorkflowRun", "passed the workflow run timeout of 1m0s", func(i int) client.WorkflowRun {
+			run := w.bare(client.StartWorkflowOptions{WorkflowRunTimeout: time.Minute},
+				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
+			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
+			return run
+		})
+	}
+	timed := len(jobs)
 	const by = "terminated by testsuite: cleaning up"
 	for range 4 { // no worker knows of the workflow
 		add(0, "TerminatedError", by, func(i int) client.WorkflowRun {
@@ -128,24 +147,8 @@ func TestSweepTerminated(t *testing.T) {
 			return run
 		})
 	}
-	for _, run := range jobs {
+	for _, run := range jobs[timed:] {
 		w.terminate(run, "cleaning up")
-	}
-	for range 3 {
-		add(1, "TemporalTimeout:WorkflowExecution", "passed the workflow execution timeout of 20s", func(i int) client.WorkflowRun {
-			run := w.bare(client.StartWorkflowOptions{WorkflowExecutionTimeout: 20 * time.Second},
-				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
-			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
-			return run
-		})
-	}
-	for range 2 {
-		add(1, "TemporalTimeout:WorkflowRun", "passed the workflow run timeout of 20s", func(i int) client.WorkflowRun {
-			run := w.bare(client.StartWorkflowOptions{WorkflowRunTimeout: 20 * time.Second},
-				job.Options{Type: "Hang", Policy: policy, Tags: tags}, i, "payload")
-			w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(run)
-			return run
-		})
 	}
 	alive := w.enqueue(deadletter.Job{Type: "Hang", Policy: policy}, 0, "alive")
 	w.visible(len(jobs))
@@ -155,6 +158,7 @@ func TestSweepTerminated(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, sweeper.Wait(), &exit)
 	require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+	w.sessionsEnd()
 	require.Positive(t, w.count(), "it was killed before it had written anything")
 	require.Less(t, w.count(), int64(len(jobs)), "it was killed too late")
 	require.True(t, w.watermark().IsZero(), "the watermark moved before the sweep was over")

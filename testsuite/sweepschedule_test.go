@@ -47,11 +47,16 @@ func TestSweepSchedule(t *testing.T) {
 	require.Eventually(t, func() bool { return w.count() == 1 }, patience, 20*time.Millisecond)
 	w.dead(run)
 
-	require.NoError(t, handle.Delete(t.Context()))
-	require.Eventually(t, func() bool { return every() == 0 }, patience, time.Millisecond)
-	becomes(time.Second)
-	description, err := handle.Describe(t.Context())
+	before, err := handle.Describe(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, handle.Delete(t.Context()))
+	var description *client.ScheduleDescription
+	require.Eventually(t, func() bool {
+		var err error
+		description, err = handle.Describe(t.Context())
+		return err == nil && description.Info.CreatedAt.After(before.Info.CreatedAt)
+	}, patience, 20*time.Millisecond, "nobody made it again")
+	becomes(time.Second)
 	require.Equal(t, enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, description.Schedule.Policy.Overlap)
 	require.Equal(t, deadletter.DefaultTaskQueue, description.Schedule.Action.(*client.ScheduleWorkflowAction).TaskQueue)
 

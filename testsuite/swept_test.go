@@ -101,12 +101,9 @@ func TestSweepEncrypted(t *testing.T) {
 	w.startDLQ(nil)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)
-	encrypted, err := client.Dial(client.Options{
-		HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Plugins: []client.Plugin{plugin},
-		DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), newEncryption(t)),
-	})
-	require.NoError(t, err)
-	t.Cleanup(encrypted.Close)
+	options := w.options(plugin)
+	options.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), newEncryption(t))
+	encrypted := w.dialWith(options)
 	w.client = encrypted // from here on, of jobs
 	sweeps := w.dial(nil)
 	sweep := func() (state job.SweepState) {

@@ -80,7 +80,9 @@ func TestSweepLooksBack(t *testing.T) {
 	run := w.enqueue(deadletter.Job{Type: "Any"})
 	w.terminate(run, "")
 	w.visible(1)
-	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, time.Now().Add(4*time.Minute))
+	closed, err := w.describe(run.GetID(), run.GetRunID())
+	require.NoError(t, err)
+	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, closed.GetWorkflowExecutionInfo().GetCloseTime().AsTime().Add(4*time.Minute))
 	require.NoError(t, err)
 	require.Equal(t, 1, w.sweep().Moved)
 	w.dead(run)
@@ -113,7 +115,7 @@ func TestSweepWaits(t *testing.T) {
 // misses none, and costs a constant number of history events.
 func TestSweepPages(t *testing.T) {
 	t.Parallel()
-	const jobs = 450
+	const jobs = 210 // of which a page holds 200
 	w := newWorld(t)
 	var starts sync.WaitGroup
 	for part := range 5 {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -24,8 +23,22 @@ import (
 )
 
 // patience bounds the wait for anything that should happen: long enough for a
-// busy machine, since a passing test never waits it out.
-const patience = 90 * time.Second
+// busy machine, since a passing test never waits it out. An overloaded server may
+// lose a task, which costs a minute, and so may the move that follows.
+const patience = 3 * time.Minute
+
+// grows waits until a count is as large as it should be. The whole may take a slow
+// machine as long as it likes; each step of it is bounded by patience.
+func (w *world) grows(want int, count func() int) {
+	w.t.Helper()
+	for n := count(); n < want; {
+		before := n
+		require.Eventually(w.t, func() bool {
+			n = count()
+			return n > before
+		}, patience, 50*time.Millisecond, "it stays at %d of %d", before, want)
+	}
+}
 
 // world is one test's own namespace, database and queues on the shared servers.
 type world struct {
@@ -61,20 +74,42 @@ func quiet() log.Logger {
 	return log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 }
 
+// openStore opens a store that waits for locks as long as a busy machine makes it:
+// fifty who want the same row stand in line.
 func (w *world) openStore() *dlqstore.Store {
 	w.t.Helper()
-	store, err := dlqstore.Open(w.t.Context(), w.database)
+	store, err := dlqstore.Open(w.t.Context(), w.database, dlqstore.WithTimeout(5*time.Minute))
 	require.NoError(w.t, err)
 	w.t.Cleanup(store.Close)
 	return store
 }
 
+// clientOptions are of every client here. The SDK would give a server that is busy
+// five seconds for the first answer, and ten for each of the others.
+func clientOptions(address, namespace string, plugins ...client.Plugin) client.Options {
+	return client.Options{
+		HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: plugins, RPCTimeout: patience,
+		ConnectionOptions: client.ConnectionOptions{GetSystemInfoTimeout: patience},
+	}
+}
+
+func (w *world) options(plugins ...client.Plugin) client.Options {
+	return clientOptions(w.address, w.namespace, plugins...)
+}
+
 func (w *world) dial(plugin *deadletter.Plugin) client.Client {
 	w.t.Helper()
-	options := client.Options{HostPort: w.address, Namespace: w.namespace, Logger: quiet(), Identity: "testsuite"}
+	options := w.options()
+	options.Identity = "testsuite"
 	if plugin != nil {
 		options.Plugins = []client.Plugin{plugin}
 	}
+	return w.dialWith(options)
+}
+
+// dialWith makes a client that is closed when the test ends.
+func (w *world) dialWith(options client.Options) client.Client {
+	w.t.Helper()
 	c, err := client.Dial(options)
 	require.NoError(w.t, err)
 	w.t.Cleanup(c.Close)
@@ -179,9 +214,11 @@ func (w *world) history(run client.WorkflowRun) []*historypb.HistoryEvent {
 }
 
 func (w *world) describe(workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	return w.client.WorkflowService().DescribeWorkflowExecution(w.t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: w.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
-	})
+	description, err := w.client.DescribeWorkflow(w.t.Context(), workflowID, runID)
+	if err != nil {
+		return nil, err
+	}
+	return description.RawResponse, nil
 }
 
 func (w *world) status(run client.WorkflowRun) enumspb.WorkflowExecutionStatus {
