@@ -28,9 +28,7 @@ func (b *bench) alone() client.Client {
 	b.environ = append(slices.Clone(b.environ), "TEMPORAL_ADDRESS="+b.address, "TEMPORAL_NAMESPACE="+namespace)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, SweepInterval: -1, RetentionInterval: -1})
 	require.NoError(b.t, err)
-	c, err := client.Dial(client.Options{HostPort: b.address, Namespace: namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
-	require.NoError(b.t, err)
-	b.t.Cleanup(c.Close)
+	c := devtest.Dial(b.t, client.Options{HostPort: b.address, Namespace: namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
 	return c
 }
 

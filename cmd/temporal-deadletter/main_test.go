@@ -111,10 +111,7 @@ func (b *bench) decode(into any, args ...string) {
 
 func (b *bench) dial() client.Client {
 	b.t.Helper()
-	c, err := client.Dial(client.Options{HostPort: b.address, Logger: silent})
-	require.NoError(b.t, err)
-	b.t.Cleanup(c.Close)
-	return c
+	return devtest.Dial(b.t, client.Options{HostPort: b.address, Logger: silent})
 }
 
 // died is when the dead letters of tests died, unless they say otherwise.

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/internal/devstack"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
 // TestStart proves that both servers do real work once Start returns: a workflow
@@ -36,9 +37,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stack.Stop()) })
 
-	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: stack.Namespace})
-	require.NoError(t, err)
-	defer c.Close()
+	c := devtest.Dial(t, client.Options{HostPort: stack.TemporalAddress, Namespace: stack.Namespace})
 	require.Equal(t, "hello", runWorkflow(t, c))
 
 	attributes, err := c.OperatorService().ListSearchAttributes(t.Context(), &operatorservice.ListSearchAttributesRequest{Namespace: "jobs"})
