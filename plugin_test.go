@@ -154,6 +154,7 @@ func TestUnitTestEnvironment(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(quiet())
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute) // of the 3 seconds that it has, a busy machine can take all
 	env.SetWorkerOptions(worker.Options{Plugins: []worker.Plugin{plugin}})
 	env.RegisterActivityWithOptions(func(_ context.Context, name string) (string, error) { return "hello " + name, nil },
 		activity.RegisterOptions{Name: "Greet"})
