@@ -222,7 +222,7 @@ func TestControl(t *testing.T) {
 	require.Contains(t, b.succeed("plan", "cancel", void), "is told to end")
 	require.Contains(t, b.succeed("plan", "show", void), "cancelled")
 
-	id := b.newPlan("purge", "--all", "--rate", "1")
+	id := b.newPlan("purge", "--all", "--rate", "0.1") // so slow that it cannot end before it is told to
 	require.Contains(t, b.succeed("apply", id, "--yes", "--detach"), "The operation is under way.")
 	b.succeed("plan", "pause", id)
 	b.waitState(id, "paused")

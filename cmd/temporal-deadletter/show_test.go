@@ -171,7 +171,7 @@ func TestShowPending(t *testing.T) {
 		require.Eventually(t, func() bool {
 			b.decode(&s, "show", id, "-o", "json")
 			return s.Pending != nil && s.Pending.LastFailure != "" && (s.Pending.Moving || id == "show-retried")
-		}, 30*time.Second, 100*time.Millisecond)
+		}, liveTimeout, 100*time.Millisecond)
 		return s
 	}
 	require.Regexp(t, `(?m)^Too old at +2\d{3}-`, b.succeed("show", "show-retried"))
