@@ -108,6 +108,10 @@ func TestStartUsesExisting(t *testing.T) {
 // TestStartCancelled proves that a start which is given up at any moment leaves
 // neither process nor file.
 func TestStartCancelled(t *testing.T) {
+	// Where there is no Temporal CLI it is built now: it is the servers' start that is
+	// given up.
+	_, err := devstack.TemporalCLI(t.Context(), os.Stderr)
+	require.NoError(t, err)
 	for _, after := range []time.Duration{0, 20, 100, 250, 500, 800, 1200, 1600} {
 		t.Run((after * time.Millisecond).String(), func(t *testing.T) {
 			folder := tempFolder(t)
