@@ -86,7 +86,10 @@ func TestJobs(t *testing.T) {
 	require.Regexp(t, `^The next attempt of charge-1 starts now; it was due at 20`, b.succeed("jobs", "retry-now", "charge-1", "--actor", "oncall"))
 	require.Eventually(t, func() bool { return strings.Contains(b.succeed("jobs"), "3 of 3") }, liveTimeout, 50*time.Millisecond)
 	require.Regexp(t, `"ended": "backoff",\n  "would_be_at": "20`, b.succeed("jobs", "retry-now", "charge-1", "-o", "json"))
-	require.Eventually(t, func() bool { return strings.Contains(b.succeed("show", "charge-1"), "max_retries_exceeded") }, liveTimeout, 50*time.Millisecond)
+	// Its dead letter is there some moments before it has ended.
+	_, died := deadletter.AsDeadLettered(c.GetWorkflow(t.Context(), "charge-1", "").Get(t.Context(), nil))
+	require.True(t, died)
+	require.Contains(t, b.succeed("show", "charge-1"), "max_retries_exceeded")
 	r := b.call("jobs", "retry-now", "charge-1")
 	require.Equal(t, exitFailed, r.code)
 	require.Equal(t, 1, strings.Count(r.errw, "\n"), r.errw)
