@@ -60,9 +60,7 @@ func TestAdoption(t *testing.T) {
 			if given.toWorkers {
 				workerOptions.Plugins = []worker.Plugin{plugin}
 			}
-			c, err := client.Dial(options)
-			require.NoError(t, err)
-			t.Cleanup(c.Close)
+			c := devtest.Dial(t, options)
 			calls := 0
 			jobs := worker.New(c, queue, workerOptions)
 			jobs.RegisterActivityWithOptions(func(_ context.Context, ok bool) error {
@@ -100,9 +98,7 @@ func TestWithoutStore(t *testing.T) {
 	address, namespace := devtest.Temporal(t)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)
-	c, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	c := devtest.Dial(t, client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
 	require.PanicsWithError(t, `deadletter: a worker on the dead-letter queue "deadletter" needs Options.Store`, func() {
 		worker.New(c, deadletter.DefaultTaskQueue, worker.Options{})
 	})
@@ -123,9 +119,7 @@ func TestPluginRefuses(t *testing.T) {
 	require.NoError(t, err)
 	options := client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}}
 	for range 2 {
-		c, err := client.Dial(options)
-		require.NoError(t, err)
-		c.Close()
+		devtest.Dial(t, options).Close()
 	}
 	options.Namespace = "another"
 	_, err = client.NewLazyClient(options)
@@ -160,6 +154,7 @@ func TestUnitTestEnvironment(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(quiet())
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute) // of the 3 seconds that it has, a busy machine can take all
 	env.SetWorkerOptions(worker.Options{Plugins: []worker.Plugin{plugin}})
 	env.RegisterActivityWithOptions(func(_ context.Context, name string) (string, error) { return "hello " + name, nil },
 		activity.RegisterOptions{Name: "Greet"})
@@ -185,9 +180,7 @@ func TestArgumentCount(t *testing.T) {
 	address, namespace := devtest.Temporal(t)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)
-	c, err := client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
+	c := devtest.Dial(t, client.Options{HostPort: address, Namespace: namespace, Logger: quiet(), Plugins: []client.Plugin{plugin}})
 	queue := "jobs-" + uuid.NewString()
 	jobs := worker.New(c, queue, worker.Options{})
 	jobs.RegisterActivity(SendEmail)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -153,7 +154,7 @@ func TestEditsAtOnce(t *testing.T) {
 // dead letter.
 func TestEditSameRequest(t *testing.T) {
 	t.Parallel()
-	store := openStore(t)
+	store := openStore(t, dlqstore.WithTimeout(5*time.Minute)) // the last waits for all the others
 	key, other := keyOf("w"), keyOf("other")
 	move(t, store, letter(key))
 	move(t, store, letter(other))

@@ -203,11 +203,34 @@ func TestMigrateWaits(t *testing.T) {
 	defer conn.Release()
 	_, err = conn.Exec(t.Context(), `select pg_advisory_lock($1)`, int64(0x6465_6164_6c65_7474))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, dlqstore.Migrate(ctx, url), dlqstore.ErrTimeout)
+	ctx := expiring{t.Context(), make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- dlqstore.Migrate(ctx, url) }()
+	require.Eventually(t, func() bool {
+		return scalar[int](t, holder, `select count(*) from pg_locks where locktype = 'advisory' and not granted
+			and database = (select oid from pg_database where datname = current_database())`) == 1
+	}, time.Minute, 20*time.Millisecond, "it waits for its turn")
+	close(ctx.expired)
+	require.ErrorIs(t, <-ended, dlqstore.ErrTimeout)
 	_, err = conn.Exec(t.Context(), `select pg_advisory_unlock($1)`, int64(0x6465_6164_6c65_7474))
 	require.NoError(t, err)
+}
+
+// expiring is a context whose deadline passes when the test wants.
+type expiring struct {
+	context.Context
+	expired chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.expired }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.expired:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 // TestPoolSettings proves that one URL serves Open and Migrate, pool settings

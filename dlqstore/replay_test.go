@@ -61,7 +61,7 @@ func TestBeginReplay(t *testing.T) {
 // replay, and that a later call returns the same.
 func TestReplaySameRequest(t *testing.T) {
 	t.Parallel()
-	store := openStore(t)
+	store := openStore(t, dlqstore.WithTimeout(5*time.Minute)) // the last waits for all the others
 	key := keyOf("w")
 	move(t, store, letter(key))
 	starts := make([]*dlqstore.ReplayStart, 50)

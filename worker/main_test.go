@@ -37,9 +37,7 @@ func TestWorker(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, quiet, environ(address, database), "true") }()
 
-	c, err := client.Dial(client.Options{HostPort: address, Logger: log.NewStructuredLogger(quiet)})
-	require.NoError(t, err)
-	defer c.Close()
+	c := devtest.Dial(t, client.Options{HostPort: address, Logger: log.NewStructuredLogger(quiet)})
 	good, err := deadletter.Enqueue(ctx, c, deadletter.Job{Type: demo.SendEmail, TaskQueue: demo.TaskQueue}, demo.Email{To: "ada@example.com"})
 	require.NoError(t, err)
 	var result string

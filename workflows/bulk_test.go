@@ -29,6 +29,7 @@ func newBulk(t *testing.T) *bulk {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	b := &bulk{env: suite.NewTestWorkflowEnvironment()}
+	b.env.SetTestTimeout(time.Minute) // of the 3 seconds that it has, a busy machine can take all
 	b.begin = job.BulkPlan{Verb: job.BulkReplay, Progress: progress(job.PlanApplying, 0)}
 	for name, fn := range map[string]any{
 		job.BulkBeginActivityType: func(context.Context, job.BulkInput) (job.BulkPlan, error) { return b.begin, nil },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
@@ -21,6 +22,7 @@ func retaining(t *testing.T, history int, state job.PruneOutput, stretch func() 
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute) // of the 3 seconds that it has, a busy machine can take all
 	env.SetCurrentHistoryLength(history)
 	env.RegisterWorkflowWithOptions(workflows.Workflows{TaskQueue: "dlq"}.Retention, workflow.RegisterOptions{Name: job.RetentionWorkflowType})
 	env.RegisterActivityWithOptions(func(context.Context) (job.PruneOutput, error) { return stretch() }, activity.RegisterOptions{Name: job.PruneActivityType})

@@ -22,6 +22,7 @@ func sweeping(t *testing.T, history int, state job.SweepState, pages func(job.Sw
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute) // of the 3 seconds that it has, a busy machine can take all
 	env.SetCurrentHistoryLength(history)
 	env.RegisterWorkflowWithOptions(workflows.Workflows{TaskQueue: "dlq"}.Sweep, workflow.RegisterOptions{Name: job.SweepWorkflowType})
 	env.RegisterActivityWithOptions(func(_ context.Context, s job.SweepState) (job.SweepState, error) { return pages(s) },

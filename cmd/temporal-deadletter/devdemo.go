@@ -81,7 +81,7 @@ func (d *demonstration) abandon(ctx context.Context) {
 	if !d.session.config.TemporalNamed {
 		return // it ends with the server
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // a second Ctrl-C ends it
 	defer cancel()
 	for id, run := range d.running {
 		_ = d.session.client.TerminateWorkflow(ctx, id, run.GetRunID(), "the demo was interrupted")
@@ -286,8 +286,9 @@ func (d *demonstration) count(ctx context.Context) error {
 	return printStats(d.out, stats)
 }
 
-// pollLimit bounds the wait for what should come within a second or two.
-const pollLimit = 30 * time.Second
+// pollLimit bounds the wait for what should come within a second or two, unless the
+// machine has other things to do.
+const pollLimit = 2 * time.Minute
 
 var errStill = fmt.Errorf("not so after %s", pollLimit)
 

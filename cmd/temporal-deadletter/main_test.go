@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,12 +27,31 @@ import (
 // asProgram makes this test binary behave as the program.
 const asProgram = "TEST_AS_PROGRAM"
 
+// interruptAt names a text at which the program interrupts itself. From outside a
+// signal comes some time after the text, and meanwhile the program may have ended.
+const interruptAt = "TEST_INTERRUPT_AT"
+
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	switch at := os.Getenv(interruptAt); {
+	case at != "":
+		mainInterrupted(at)
+	case os.Getenv(asProgram) != "":
 		main()
-		return
+	default:
+		devtest.Main(m)
 	}
-	devtest.Main(m)
+}
+
+// mainInterrupted is main with a Ctrl-C that has arrived when the text is written.
+func mainInterrupted(at string) {
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
+	out := io.MultiWriter(os.Stdout, onText{at, func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			panic(err)
+		}
+		<-ctx.Done()
+	}})
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, out, os.Stderr))
 }
 
 // nowhere is an address on which nothing listens.
@@ -111,10 +132,7 @@ func (b *bench) decode(into any, args ...string) {
 
 func (b *bench) dial() client.Client {
 	b.t.Helper()
-	c, err := client.Dial(client.Options{HostPort: b.address, Logger: silent})
-	require.NoError(b.t, err)
-	b.t.Cleanup(c.Close)
-	return c
+	return devtest.Dial(b.t, client.Options{HostPort: b.address, Logger: silent})
 }
 
 // died is when the dead letters of tests died, unless they say otherwise.

@@ -15,6 +15,7 @@ import (
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/connect"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
 // startDLQ serves the dead-letter queue of the bench's namespace.
@@ -24,9 +25,7 @@ func (b *bench) startDLQ(queue string) {
 	require.NoError(b.t, err)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, TaskQueue: queue, NoUpkeep: true})
 	require.NoError(b.t, err)
-	c, err := client.Dial(client.Options{HostPort: b.address, Namespace: config.Temporal.Namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
-	require.NoError(b.t, err)
-	b.t.Cleanup(c.Close)
+	c := devtest.Dial(b.t, client.Options{HostPort: b.address, Namespace: config.Temporal.Namespace, Logger: silent, Plugins: []client.Plugin{plugin}})
 	serving := worker.New(c, queue, worker.Options{})
 	require.NoError(b.t, serving.Start())
 	b.t.Cleanup(serving.Stop)
@@ -223,7 +222,7 @@ func TestControl(t *testing.T) {
 	require.Contains(t, b.succeed("plan", "cancel", void), "is told to end")
 	require.Contains(t, b.succeed("plan", "show", void), "cancelled")
 
-	id := b.newPlan("purge", "--all", "--rate", "1")
+	id := b.newPlan("purge", "--all", "--rate", "0.1") // so slow that it cannot end before it is told to
 	require.Contains(t, b.succeed("apply", id, "--yes", "--detach"), "The operation is under way.")
 	b.succeed("plan", "pause", id)
 	b.waitState(id, "paused")

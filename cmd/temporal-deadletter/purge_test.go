@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,7 +73,14 @@ func TestPurgePreviewInTime(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `lock table deadletter.dead_letters in access exclusive mode`)
 	require.NoError(t, err)
-	impatient, err := dlqstore.Open(t.Context(), b.url, dlqstore.WithTimeout(100*time.Millisecond))
+	// Postgres itself ends a wait for a lock, and nothing but that: a bound in time would
+	// be one on the connection too.
+	impatience, err := url.Parse(b.url)
+	require.NoError(t, err)
+	settings := impatience.Query()
+	settings.Set("lock_timeout", "100ms")
+	impatience.RawQuery = settings.Encode()
+	impatient, err := dlqstore.Open(t.Context(), impatience.String())
 	require.NoError(t, err)
 	t.Cleanup(impatient.Close)
 	var out bytes.Buffer

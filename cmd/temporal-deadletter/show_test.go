@@ -17,6 +17,7 @@ import (
 	"github.com/deadletter-dev/deadletter"
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/demo"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 	"github.com/deadletter-dev/deadletter/job"
 	"github.com/deadletter-dev/deadletter/operator"
 )
@@ -143,8 +144,7 @@ func TestShowPending(t *testing.T) {
 		MoveTx: func(context.Context, pgx.Tx, *dlqstore.DeadLetter) error { return errors.New("the order is locked") },
 	})
 	require.NoError(t, err)
-	c, err := client.Dial(client.Options{HostPort: b.address, Logger: silent, Plugins: []client.Plugin{plugin}})
-	require.NoError(t, err)
+	c := devtest.Dial(t, client.Options{HostPort: b.address, Logger: silent, Plugins: []client.Plugin{plugin}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -153,7 +153,6 @@ func TestShowPending(t *testing.T) {
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
-		c.Close()
 	})
 	for id, policy := range map[string]deadletter.Policy{
 		"show-retried": {MaxAttempts: 5, BaseDelay: time.Hour},
@@ -172,7 +171,7 @@ func TestShowPending(t *testing.T) {
 		require.Eventually(t, func() bool {
 			b.decode(&s, "show", id, "-o", "json")
 			return s.Pending != nil && s.Pending.LastFailure != "" && (s.Pending.Moving || id == "show-retried")
-		}, 30*time.Second, 100*time.Millisecond)
+		}, liveTimeout, 100*time.Millisecond)
 		return s
 	}
 	require.Regexp(t, `(?m)^Too old at +2\d{3}-`, b.succeed("show", "show-retried"))

@@ -132,6 +132,7 @@ func (c *Config) Dial(ctx context.Context, logger log.Logger, plugins ...client.
 	options := c.Temporal
 	options.Logger = logger
 	options.Plugins = append(slices.Clone(options.Plugins), plugins...)
+	options.ConnectionOptions.GetSystemInfoTimeout = dialTimeout // the SDK's own bound is shorter
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	connected, err := client.DialContext(ctx, options)

@@ -86,13 +86,18 @@ func descendants(t *testing.T, ancestor int) map[int]string {
 	return found
 }
 
-// requireServers fails unless both servers are among the processes: what follows
-// would prove nothing.
-func requireServers(t *testing.T, processes map[int]string) {
+// servers returns the descendants of a process once both servers are among them:
+// without, what follows would prove nothing.
+func servers(t *testing.T, ancestor int) map[int]string {
 	t.Helper()
-	all := fmt.Sprint(processes)
-	require.Contains(t, all, "start-dev")
-	require.Contains(t, all, "checkpointer", "a child of the postmaster")
+	var processes map[int]string
+	require.Eventually(t, func() bool {
+		processes = descendants(t, ancestor)
+		all := fmt.Sprint(processes)
+		// A child of the postmaster has its name some moments after its start.
+		return strings.Contains(all, "start-dev") && strings.Contains(all, "checkpointer")
+	}, time.Minute, 50*time.Millisecond)
+	return processes
 }
 
 // requireNothingLeft waits until none of the processes and nothing in the folder
@@ -112,8 +117,9 @@ func requireNothingLeft(t *testing.T, processes map[int]string, folder string) {
 		require.NoError(t, err)
 		return strings.Join(append(left, paths...), "\n")
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	require.Eventually(t, func() bool { return left() == "" || time.Now().After(deadline) }, 30*time.Second, 50*time.Millisecond)
+	// A shell, its server and `rm -rf` have their turns when the machine is busy.
+	deadline := time.Now().Add(90 * time.Second)
+	require.Eventually(t, func() bool { return left() == "" || time.Now().After(deadline) }, 2*time.Minute, 50*time.Millisecond)
 	require.Empty(t, left())
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 // postgresReady bounds the wait for a started Postgres. Recovery after Crash is
-// the longest, and still seconds.
-const postgresReady = 60 * time.Second
+// the longest, and still seconds unless the machine has other things to do.
+const postgresReady = 5 * time.Minute
 
 // PostgresOptions says how to start Postgres. The zero value works.
 type PostgresOptions struct {

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/internal/devstack"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
 // TestStart proves that both servers do real work once Start returns: a workflow
@@ -36,9 +37,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stack.Stop()) })
 
-	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: stack.Namespace})
-	require.NoError(t, err)
-	defer c.Close()
+	c := devtest.Dial(t, client.Options{HostPort: stack.TemporalAddress, Namespace: stack.Namespace})
 	require.Equal(t, "hello", runWorkflow(t, c))
 
 	attributes, err := c.OperatorService().ListSearchAttributes(t.Context(), &operatorservice.ListSearchAttributesRequest{Namespace: "jobs"})
@@ -57,8 +56,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), "show server_encoding").Scan(&encoding))
 	require.Equal(t, "UTF8", encoding)
 
-	processes := descendants(t, os.Getpid())
-	requireServers(t, processes)
+	processes := servers(t, os.Getpid())
 	require.NoError(t, stack.Stop())
 	require.NoError(t, stack.Stop(), "a second Stop does nothing")
 	requireNothingLeft(t, processes, folder)
@@ -110,6 +108,10 @@ func TestStartUsesExisting(t *testing.T) {
 // TestStartCancelled proves that a start which is given up at any moment leaves
 // neither process nor file.
 func TestStartCancelled(t *testing.T) {
+	// Where there is no Temporal CLI it is built now: it is the servers' start that is
+	// given up.
+	_, err := devstack.TemporalCLI(t.Context(), os.Stderr)
+	require.NoError(t, err)
 	for _, after := range []time.Duration{0, 20, 100, 250, 500, 800, 1200, 1600} {
 		t.Run((after * time.Millisecond).String(), func(t *testing.T) {
 			folder := tempFolder(t)
@@ -128,28 +130,56 @@ func TestStartCancelled(t *testing.T) {
 }
 
 // TestStartFailureStopsTheOther proves that when one server cannot start the
-// other one is stopped, whether it was ready or still starting.
+// other one is stopped, whether it was ready or still starting, and that a start
+// which is given up stops the one that was ready.
 func TestStartFailureStopsTheOther(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "temporal")
-	script(t, broken, "echo no such luck; exit 7")
-	folder := tempFolder(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	_, err := devstack.Start(ctx, devstack.Options{Log: lines(func(line string) {
-		if strings.Contains(line, " is ready on ") {
-			cancel()
-		}
-	})})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, descendants(t, os.Getpid()))
-	requireNothingLeft(t, nil, folder)
-
-	t.Setenv("TEMPORAL_CLI_PATH", broken)
-	_, err = devstack.Start(t.Context(), devstack.Options{})
-	require.ErrorContains(t, err, "exit status 7")
-	require.ErrorContains(t, err, "no such luck", "the server's own words")
-	require.Empty(t, descendants(t, os.Getpid()))
-	requireNothingLeft(t, nil, folder)
+	for _, test := range []struct {
+		name   string
+		broken []string // binaries that do not start a server
+		after  string   // they fail once this server is ready; empty means at once
+		giveUp bool     // they do not fail, and the start is given up then
+	}{
+		{name: "Temporal at once", broken: []string{"temporal"}},
+		{name: "Temporal after Postgres is ready", broken: []string{"temporal"}, after: "Postgres"},
+		{name: "Postgres after Temporal is ready", broken: []string{"initdb", "postgres"}, after: "Temporal"},
+		{name: "given up after Postgres is ready", broken: []string{"temporal"}, after: "Postgres", giveUp: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			scripts := tempFolder(t)
+			ready := filepath.Join(scripts, "ready")
+			wait := "until [ -e " + ready + " ]; do /bin/sleep 0.05; done; "
+			if test.after == "" {
+				wait = ""
+			}
+			for _, binary := range test.broken {
+				script(t, filepath.Join(scripts, "bin", binary), wait+"echo no such luck; exit 7")
+			}
+			t.Setenv("PATH", filepath.Join(scripts, "bin")+":"+os.Getenv("PATH"))
+			if test.broken[0] == "temporal" {
+				t.Setenv("TEMPORAL_CLI_PATH", filepath.Join(scripts, "bin", "temporal"))
+			}
+			folder := tempFolder(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := devstack.Start(ctx, devstack.Options{Log: lines(func(line string) {
+				switch {
+				case !strings.Contains(line, test.after+" is ready on "):
+				case test.giveUp:
+					cancel()
+				default:
+					_ = os.WriteFile(ready, nil, 0o644)
+				}
+			})})
+			if test.giveUp {
+				require.ErrorIs(t, err, context.Canceled)
+			} else {
+				require.ErrorContains(t, err, "exit status 7")
+				require.ErrorContains(t, err, "no such luck", "the server's own words")
+			}
+			require.Empty(t, descendants(t, os.Getpid()))
+			requireNothingLeft(t, nil, folder)
+		})
+	}
 }
 
 // TestParentEnds proves that the servers end, and their folders go, when the
@@ -178,8 +208,7 @@ func TestParentEnds(t *testing.T) {
 			line, err := bufio.NewReader(stdout).ReadString('\n')
 			require.NoError(t, err)
 			require.Equal(t, "started\n", line)
-			processes := descendants(t, cmd.Process.Pid)
-			requireServers(t, processes)
+			processes := servers(t, cmd.Process.Pid)
 
 			if test.signal != 0 {
 				require.NoError(t, cmd.Process.Signal(test.signal))

@@ -25,9 +25,9 @@ const (
 	defaultNamespace = "default"
 	// temporalReady bounds the wait for a started server: a third of a second on
 	// an idle machine, much longer when a cold binary of 250 MB meets a busy disk.
-	temporalReady = 90 * time.Second
+	temporalReady = 5 * time.Minute
 	// existingReady bounds the look at a server that should be running.
-	existingReady = 10 * time.Second
+	existingReady = time.Minute
 )
 
 // dynamicConfig lifts the limits that a test of some hundred jobs, or a slow machine,

@@ -21,6 +21,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"go.temporal.io/sdk/client"
 
 	"github.com/deadletter-dev/deadletter/internal/devstack"
 )
@@ -98,6 +101,19 @@ func Namespace(t testing.TB) (address, namespace string) {
 	}
 	t.Logf("namespace %s of Temporal at %s", namespaces[0], address)
 	return address, namespaces[0]
+}
+
+// Dial returns a client for this test alone, which is closed when the test ends. The
+// server has more time to answer than the SDK's 5 seconds.
+func Dial(t testing.TB, options client.Options) client.Client {
+	t.Helper()
+	options.ConnectionOptions.GetSystemInfoTimeout = time.Minute
+	c, err := client.DialContext(t.Context(), options)
+	if err != nil {
+		t.Fatalf("this test needs the Temporal server at %s: %v", options.HostPort, err)
+	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 func startPostgres() (string, error) {

@@ -55,10 +55,8 @@ func TestPostgres(t *testing.T) {
 func TestTemporal(t *testing.T) {
 	t.Parallel()
 	address, namespace := devtest.Temporal(t)
-	c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Namespace: namespace})
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.CheckHealth(t.Context(), nil)
+	c := devtest.Dial(t, client.Options{HostPort: address, Namespace: namespace})
+	_, err := c.CheckHealth(t.Context(), nil)
 	require.NoError(t, err)
 	again, _ := devtest.Temporal(t)
 	require.Equal(t, address, again)
@@ -73,9 +71,8 @@ func TestNamespace(t *testing.T) {
 		require.False(t, seen[[2]string{address, namespace}], "%s twice", namespace)
 		seen[[2]string{address, namespace}], servers[address] = true, true
 		require.LessOrEqual(t, len(seen), 65, "one server of 64")
-		c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Namespace: namespace})
-		require.NoError(t, err)
-		_, err = c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: "nobody"}, "Nothing")
+		c := devtest.Dial(t, client.Options{HostPort: address, Namespace: namespace})
+		_, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: "nobody"}, "Nothing")
 		c.Close()
 		require.NoError(t, err)
 	}
