@@ -59,6 +59,18 @@ func TestZombies(t *testing.T) {
 			dl := w.dead(run)
 			require.Equal(t, job.ReasonZombie, dl.Reason)
 			require.NotEmpty(t, dl.LastHeartbeatDetails)
+			var started, timedOut time.Time
+			for _, event := range w.history(run) {
+				switch event.GetEventType() {
+				case enumspb.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+					started = event.GetEventTime().AsTime()
+				case enumspb.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+					timedOut = event.GetEventTime().AsTime()
+				default:
+				}
+			}
+			// By the server's clock; the handler had some moments to be killed in.
+			require.Less(t, timedOut.Sub(started), policy.HeartbeatTimeout+30*time.Second, "it was not noticed at once")
 		}
 	})
 	t.Run("retried", func(t *testing.T) {

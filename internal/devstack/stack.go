@@ -50,7 +50,7 @@ type Stack struct {
 }
 
 // Start starts what opts does not name, both at the same time, and returns when
-// both are ready. A server that opts names must answer within a minute. ctx
+// both are ready. A server that opts names must answer within seconds. ctx
 // bounds the start, not the life of the servers. On an error whatever has
 // started is stopped again.
 func Start(ctx context.Context, opts Options) (*Stack, error) {

@@ -27,7 +27,7 @@ const (
 	// an idle machine, much longer when a cold binary of 250 MB meets a busy disk.
 	temporalReady = 5 * time.Minute
 	// existingReady bounds the look at a server that should be running.
-	existingReady = time.Minute
+	existingReady = 20 * time.Second
 )
 
 // dynamicConfig lifts the limits that a test of some hundred jobs, or a slow machine,
