@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,10 @@ func TestMain(m *testing.M) {
 // parent starts the stack, says so on standard output, waits for a line on
 // standard input and ends.
 func parent(ending string) {
+	interrupted := make(chan os.Signal, 1)
+	if signal.Ignored(os.Interrupt) { // as for whatever a script runs in the background
+		signal.Notify(interrupted, os.Interrupt)
+	}
 	if _, err := devstack.Start(context.Background(), devstack.Options{Log: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
@@ -43,7 +48,8 @@ func parent(ending string) {
 	case "exit":
 		os.Exit(0)
 	case "signal":
-		select {}
+		<-interrupted
+		os.Exit(1)
 	}
 }
 
