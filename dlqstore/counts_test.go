@@ -194,6 +194,8 @@ func TestCountsBackfill(t *testing.T) {
 				'_(enqueued_at|attempts|generation|superseded|payload_json|job_type_reason|task_queue_reason|namespace_fingerprint|fingerprint_(not_)?replayed|error_text)_idx$'
 			loop execute 'drop index deadletter.' || i; end loop;
 		end $$`,
+		`alter table deadletter.plans drop column request_id`, // of a later migration
+		`alter table deadletter.notes drop column request_id`,
 	} {
 		run(t, store, undo)
 	}

@@ -107,10 +107,23 @@ func (o *Operator) RetryNow(ctx context.Context, request JobRequest) (RetriedNow
 			return o.client.SignalWorkflow(ctx, key.WorkflowID, key.RunID, job.RetryNowSignal, nil)
 		}
 	})
-	if err != nil {
+	switch {
+	case wentOn(err):
+		return done, o.refuse(ctx, "retry-now", dlqstore.VerbJobRetryNowRefused, key, request.Actor, wentOnCause)
+	case err != nil:
 		return done, fmt.Errorf("operator: retry-now %s: %w", key.WorkflowID, err)
+	default:
+		return done, nil
 	}
-	return done, nil
+}
+
+const wentOnCause = "it went on, or closed, in this moment"
+
+// wentOn reports whether a job is no more as it was when it was looked at.
+func wentOn(err error) bool {
+	var gone *serviceerror.NotFound
+	var closed *serviceerror.WorkflowExecutionAlreadyStarted // of a signal-with-start
+	return errors.As(err, &gone) || errors.As(err, &closed)
 }
 
 // CancelJob asks a running job to stop. It returns when Temporal has taken the
@@ -133,7 +146,7 @@ func (o *Operator) CancelJob(ctx context.Context, request JobRequest) (dlqstore.
 		})
 		return err
 	})
-	if err != nil {
+	if err != nil { // not when it has closed in this moment: the server then agrees
 		return key, fmt.Errorf("operator: cancel %s: %w", key.WorkflowID, err)
 	}
 	return key, nil

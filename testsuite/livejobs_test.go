@@ -349,3 +349,32 @@ func TestJobs(t *testing.T) {
 		require.True(t, err != nil && strings.HasPrefix(err.Error(), "operator: jobs: "), "%v", err)
 	}
 }
+
+// TestRetryNowTooLate proves that a job which ends while a retry-now is under way is a
+// refusal with its cause and an event, and not a failure.
+func TestRetryNowTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	for method, doomed := range map[string]deadletter.Job{
+		"PauseActivity":                    {Type: "Fail", Policy: deadletter.Policy{MaxAttempts: 3, BaseDelay: time.Hour}},
+		"SignalWithStartWorkflowExecution": {Type: "Fail", StartDelay: time.Hour},
+	} {
+		t.Run(method, func(t *testing.T) {
+			run := w.enqueue(doomed)
+			if doomed.StartDelay == 0 {
+				w.atAttempt(run, 2)
+			}
+			options := w.options()
+			options.ConnectionOptions.DialOptions = beforeCall(method, func() error {
+				return w.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "")
+			})
+			late, err := operator.New(operator.Config{Store: w.store, Client: w.dialWith(options), Namespace: w.namespace})
+			require.NoError(t, err)
+			_, err = late.RetryNow(t.Context(), operator.JobRequest{WorkflowID: run.GetID(), Actor: "ann"})
+			require.ErrorIs(t, err, operator.ErrJobRefused)
+			require.ErrorContains(t, err, "it went on, or closed, in this moment")
+			require.Equal(t, []string{dlqstore.VerbJobRetryNowRefused}, w.verbs(w.key(run)))
+		})
+	}
+}
