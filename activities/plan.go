@@ -15,7 +15,7 @@ import (
 
 // Plan freezes the dead letters of the activity's own namespace that a filter
 // selects, and changes none of them. Without a request id the id is the activity's
-// own, so that its retries make one plan. A request that can never succeed, or that
+// own, so that its retries make one plan. It heartbeats every 4 seconds. A request that can never succeed, or that
 // Postgres does not finish in five minutes, fails non-retryably with
 // job.RefusedErrorType.
 func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan, error) {
@@ -25,7 +25,9 @@ func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan
 	if err != nil {
 		return nil, refused(err)
 	}
+	stopBeating := beatWhile(ctx)
 	plan, err := a.Store.CreatePlan(ctx, request)
+	stopBeating()
 	if errors.Is(err, dlqstore.ErrTimeout) {
 		return nil, refused(fmt.Errorf("%w: narrow the filter", err))
 	}

@@ -31,8 +31,8 @@ const (
 	sweepStretch = 20 * time.Second
 	// sweepReading bounds the reading of one job's history.
 	sweepReading = 30 * time.Second
-	// sweepHeartbeat is well within the workflow's heartbeat timeout.
-	sweepHeartbeat = 4 * time.Second
+	// beatInterval is well within the heartbeat timeouts of our own workflows.
+	beatInterval = 4 * time.Second
 	// maxLastError bounds what a sweep's state says of a job that was left.
 	maxLastError = 1 << 10
 )
@@ -65,7 +65,7 @@ func beatWhile(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	var beating sync.WaitGroup
 	beating.Go(func() {
-		ticker := time.NewTicker(sweepHeartbeat)
+		ticker := time.NewTicker(beatInterval)
 		defer ticker.Stop()
 		for {
 			select {

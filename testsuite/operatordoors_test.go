@@ -166,6 +166,34 @@ func TestPlanDoor(t *testing.T) {
 	require.EqualValues(t, 5, plans[0].Done)
 }
 
+// TestPlanDoorKilled proves that an answer which is lost with its worker costs no
+// second plan: the request is carried out once, and told.
+func TestPlanDoorKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	stop := w.startDLQ(nil)
+	w.waitOperator()
+	dead := w.deadJob()
+	stop()
+	doomed := w.startProcess(roleDLQ, "RespondActivityTaskCompleted")
+	told := make(chan error, 1)
+	var plan dlqstore.Plan
+	go func() {
+		told <- w.tell(job.PlanMessage, map[string]any{"verb": "purge", "filter": map[string]any{"workflow_id": dead.GetID()}}, &plan)
+	}()
+	w.killed(doomed)
+	plans, err := w.store.Plans(t.Context(), w.namespace, 0)
+	require.NoError(t, err)
+	require.Len(t, plans, 1, "it was killed before it had made the plan")
+	w.startDLQ(nil)
+	require.NoError(t, <-told)
+	require.Equal(t, plans[0].ID, plan.ID)
+	plans, err = w.store.Plans(t.Context(), w.namespace, 0)
+	require.NoError(t, err)
+	require.Len(t, plans, 1)
+}
+
 // startRepair runs a workflow of the user's own, to its end.
 func (w *world) startRepair(repair func(workflow.Context) error) {
 	w.t.Helper()

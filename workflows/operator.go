@@ -21,8 +21,13 @@ const maxOperatorRequests = 100
 // server has not suggested it yet.
 const maxOperatorHistory = 4000
 
-// planTime is longer than the store gives a plan to be frozen.
-const planTime = 6 * time.Minute
+const (
+	// planTime is longer than the store gives a plan to be frozen.
+	planTime = 6 * time.Minute
+	// planHeartbeat is how long it takes until a plan whose worker was killed is asked
+	// for again.
+	planHeartbeat = 30 * time.Second
+)
 
 // Operator is the door for signals and updates: registered as
 // job.OperatorWorkflowType, one instance, job.OperatorWorkflowID. It runs until
@@ -35,7 +40,7 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 	// A reset keeps this id, so a signal that runs again is the same request.
 	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID}
 	options, patient := w.storeActivityOptions(), w.storeActivityOptions()
-	patient.StartToCloseTimeout = planTime
+	patient.StartToCloseTimeout, patient.HeartbeatTimeout = planTime, planHeartbeat
 	if err := errors.Join(
 		open[job.ReplayInput, job.ReplayOutput](ctx, &box, options, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
 		open[job.PurgeInput, struct{}](ctx, &box, options, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good."),
