@@ -70,8 +70,8 @@ type PlanParameters struct {
 	job.BulkSettings
 	// IncludeSuperseded replays also dead letters whose job succeeded later.
 	IncludeSuperseded bool `json:"include_superseded,omitempty"`
-	// IncludeReplayed replays also dead letters of which a replay has succeeded or is
-	// still under way.
+	// IncludeReplayed replays also dead letters of which a replay has succeeded, is
+	// still under way, or is a dead letter itself by now.
 	IncludeReplayed bool `json:"include_replayed,omitempty"`
 	// Edit is what an edit or a retag does to each member: the JSON of its request,
 	// as a text, because jsonb would alter its numbers.
@@ -85,8 +85,8 @@ type PlanReport struct {
 	// OldestDeadAt and NewestDeadAt are nil when there is no member.
 	OldestDeadAt *time.Time `json:"oldest_dead_at"`
 	NewestDeadAt *time.Time `json:"newest_dead_at"`
-	// LeftOut are matches that are no members, because a replay of them has succeeded
-	// or is under way; see PlanParameters.IncludeReplayed.
+	// LeftOut are matches that are no members, because a replay of them has succeeded,
+	// is under way or is a dead letter itself; see PlanParameters.IncludeReplayed.
 	LeftOut int64 `json:"left_out"`
 	// Superseded are members whose job succeeded later, Replayed those that were
 	// replayed before, Held those that another plan holds too.
@@ -127,12 +127,15 @@ select id, (namespace, verb, filter, parameters) = (@namespace, @verb, @filter::
 from {schema}.plans
 where request_id = @request_id`
 
-	// replayedForGood is true of a dead letter d of which a replay has succeeded or is
-	// under way: another one would do its work again.
+	// replayedForGood is true of a dead letter d whose work is elsewhere: a replay of it
+	// has succeeded, is under way, or died again and is a dead letter in its turn. Another
+	// one would do the work twice.
 	replayedForGood = `exists (
 		select from {schema}.replays r
 		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id
-			and (r.outcome is null or r.outcome = 'succeeded')
+			and (r.outcome is null or r.outcome = 'succeeded' or exists (
+				select from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id
+			))
 	)`
 
 	// freezeChosen, the filter's clause and freezeMembers make one statement.

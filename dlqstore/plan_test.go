@@ -284,6 +284,42 @@ func TestPlanLeavesReplayed(t *testing.T) {
 	require.Contains(t, causes[0].Error, "it was replayed after the plan was made")
 }
 
+// TestPlanTakesTheNewest proves that of a job whose replay died again a plan replays
+// the newest dead letter alone, as long as it is there, and that a replay which dies
+// meanwhile is seen when the plan is carried out.
+func TestPlanTakesTheNewest(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	letters(t, store, 2)
+	request := dlqstore.PlanRequest{Verb: job.BulkReplay, All: true}
+	early := begun(t, store, plan(t, store, request))
+	dies := func(id, request string) dlqstore.Key {
+		start := begin(t, store, keyOf(id), request)
+		require.NoError(t, store.ConfirmReplay(t.Context(), request, "run"))
+		again := letter(dlqstore.Key{Namespace: "default", WorkflowID: start.Replay.NewWorkflowID, RunID: "run"})
+		again.FirstRunID = "run"
+		move(t, store, again)
+		require.Equal(t, 1, scalar[int](t, store, `select count(*) from deadletter.replays where request_id = $1 and outcome = 'dead_lettered'`, request))
+		return again.Key
+	}
+	again := dies("w1", "r1")
+	made := plan(t, store, request)
+	require.EqualValues(t, 3, made.Matched)
+	require.EqualValues(t, 1, made.Report.LeftOut)
+	require.EqualValues(t, 2, made.Members)
+	require.Equal(t, []string{"w2", again.WorkflowID}, []string{made.Report.Sample[0].WorkflowID, made.Report.Sample[1].WorkflowID})
+	members, err := store.Members(t.Context(), early.ID, 0, 10)
+	require.NoError(t, err)
+	starts, err := store.BeginMemberReplays(t.Context(), early, members)
+	require.NoError(t, err)
+	require.Len(t, starts, 1)
+	require.Equal(t, "w2", starts[0].DeadLetter.WorkflowID)
+
+	require.NoError(t, store.Purge(t.Context(), again, "ann"))
+	made = plan(t, store, dlqstore.PlanRequest{Verb: job.BulkReplay, Filter: dlqstore.Filter{WorkflowID: "w1"}})
+	require.EqualValues(t, 1, made.Members, "nothing else stands for it")
+}
+
 // TestForgetPlans proves that plans are removed with their members some months after
 // their end, and no others.
 func TestForgetPlans(t *testing.T) {

@@ -165,7 +165,7 @@ func (s *Store) withoutReplayed(ctx context.Context, tx pgx.Tx, plan *Plan, memb
 	var ends []MemberEnd
 	for _, m := range members {
 		if slices.Contains(replayed, m.Key) {
-			ends = append(ends, MemberEnd{m.Position, ItemSkipped, "it was replayed after the plan was made: that job has succeeded or is under way"})
+			ends = append(ends, MemberEnd{m.Position, ItemSkipped, "it was replayed after the plan was made: that job has succeeded, is under way, or is a dead letter itself"})
 		} else {
 			fit = append(fit, m)
 		}

@@ -25,7 +25,8 @@ type PlanInput struct {
 	Limit int `json:"limit,omitempty"`
 	BulkSettings
 	// IncludeSuperseded replays also dead letters whose job succeeded later,
-	// IncludeReplayed those of which a replay has succeeded or is under way.
+	// IncludeReplayed those of which a replay has succeeded, is under way, or is a dead
+	// letter itself.
 	IncludeSuperseded bool `json:"include_superseded,omitempty"`
 	IncludeReplayed   bool `json:"include_replayed,omitempty"`
 	// Edit is what an edit or a retag changes of each member: a retag tags alone.

@@ -112,7 +112,7 @@ func (c *cli) planVerbCommand(verb job.BulkVerb, short string) *cobra.Command {
 	cmd.Flags().IntVar(&p.request.Limit, "limit", dlqstore.DefaultPlanLimit, fmt.Sprintf("most members, the oldest first, up to %d", dlqstore.MaxPlanLimit))
 	if verb == job.BulkReplay {
 		cmd.Flags().BoolVar(&p.request.Parameters.IncludeSuperseded, "include-superseded", false, "replay also those whose job, reset by a person, succeeded later")
-		cmd.Flags().BoolVar(&p.request.Parameters.IncludeReplayed, "include-replayed", false, "replay also those of which a replay succeeded or is under way")
+		cmd.Flags().BoolVar(&p.request.Parameters.IncludeReplayed, "include-replayed", false, "replay also those of which a replay succeeded, is under way, or is a dead letter itself")
 	}
 	return cmd
 }

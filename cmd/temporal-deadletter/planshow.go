@@ -251,7 +251,7 @@ func planTable(w io.Writer, p *dlqstore.Plan, config *connect.Config) error {
 	}...)
 	report := &p.Report
 	if report.LeftOut > 0 {
-		rows = append(rows, []string{"Left out", fmt.Sprintf("%d, because a replay of them succeeded or is under way; --include-replayed takes them in", report.LeftOut)})
+		rows = append(rows, []string{"Left out", fmt.Sprintf("%d, because a replay of them succeeded, is under way or is a dead letter itself; --include-replayed takes them in", report.LeftOut)})
 	}
 	if p.Truncated() {
 		more := "raise --limit"

@@ -23,7 +23,7 @@ func (c *cli) replayCommand() *cobra.Command {
 		Short: "Start a new job from a dead letter, with a fresh budget",
 		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
 			"attempts and a fresh age. The dead letter stays, and counts the replay. It asks before it\n" +
-			"repeats work: when a replay has succeeded or is under way, or a person has reset the job and\n" +
+			"repeats work: when a replay has succeeded, is under way or is a dead letter itself, or a person has reset the job and\n" +
 			"it succeeded after all.",
 		Example: "  " + name + " replay -w order-4711\n" +
 			"  " + name + " replay -w order-4711 --request-id ticket-42 --actor oncall -o json",

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -20,8 +22,9 @@ func (c *cli) allowSuperseded(ctx context.Context, refused error, yes bool) erro
 	return c.confirmOn(ctx, c.errw, "Replay it all the same?", "nothing was replayed")
 }
 
-// replayedBefore tells of an earlier replay that has succeeded or is under way: to
-// replay once more would do its work again. A person is asked; a script is told.
+// replayedBefore tells of an earlier replay that has succeeded, is under way, or is a
+// dead letter itself, to be replayed in its turn: to replay this one once more would do
+// its work again. A person is asked; a script is told.
 func (c *cli) replayedBefore(ctx context.Context, s *session, key keyFlags, yes bool) error {
 	found, err := s.store.Resolve(ctx, s.config.Temporal.Namespace, key.workflowID, key.runID)
 	if err != nil {
@@ -38,6 +41,14 @@ func (c *cli) replayedBefore(ctx context.Context, s *session, key keyFlags, yes 
 			what = "a replay of it is under way, as " + printable(r.NewWorkflowID)
 		case r.Outcome != nil && *r.Outcome == job.OutcomeSucceeded:
 			what = "a replay of it has succeeded, as " + printable(r.NewWorkflowID)
+		case what == "":
+			_, err := s.store.Resolve(ctx, found.Namespace, r.NewWorkflowID, "")
+			switch {
+			case err == nil, errors.Is(err, dlqstore.ErrAmbiguous):
+				what = "a replay of it is a dead letter itself: " + printable(r.NewWorkflowID)
+			case !errors.Is(err, dlqstore.ErrNotFound):
+				return err
+			}
 		}
 	}
 	if what == "" || yes {
