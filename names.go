@@ -1,6 +1,9 @@
 package deadletter
 
-import "github.com/deadletter-dev/deadletter/job"
+import (
+	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/job"
+)
 
 // Names on the wire, for starts that do not go through Enqueue.
 const (
@@ -47,4 +50,8 @@ type (
 	PlanInput    = job.PlanInput
 	NoteInput    = job.NoteInput
 	PinInput     = job.PinInput
+	// Plan is what the update and the activity "plan" return.
+	Plan = dlqstore.Plan
+	// BulkInput starts workflow deadletter.BulkOperation, which applies a plan.
+	BulkInput = job.BulkInput
 )

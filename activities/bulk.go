@@ -3,13 +3,13 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
@@ -50,9 +50,15 @@ const (
 // from outside. A plan that has ended, expired, or never was cannot.
 func (a *Activities) BulkBegin(ctx context.Context, in job.BulkInput) (job.BulkPlan, error) {
 	info := activity.GetInfo(ctx)
-	if want := job.BulkWorkflowID(in.PlanID); info.WorkflowExecution.ID != want {
+	fault := in.Check()
+	if want := job.BulkWorkflowID(in.PlanID); fault == nil && info.WorkflowExecution.ID != want {
 		// Under one id there is one operation, which can be found, paused and cancelled.
-		return job.BulkPlan{}, temporal.NewNonRetryableApplicationError("an operation of this plan must have workflow id "+want, job.RefusedErrorType, nil)
+		fault = errors.New("an operation of this plan must have workflow id " + want)
+	}
+	if fault != nil {
+		return job.BulkPlan{}, a.refuse(ctx, dlqstore.Asked{
+			Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: info.Namespace}, Actor: in.Actor, PlanID: in.PlanID,
+		}, fault)
 	}
 	plan, err := a.Store.BeginPlan(ctx, info.Namespace, in.PlanID, in.Actor, in.Settings)
 	if err != nil {

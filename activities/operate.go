@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -20,13 +21,14 @@ import (
 func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
-	if err := in.Check(); err != nil {
-		return job.ReplayOutput{}, refused(err)
-	}
-	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
+	asked := dlqstore.Asked{
 		Verb: dlqstore.VerbReplay, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
 		Actor: in.Actor, RequestID: in.RequestID,
-	})
+	}
+	if err := in.Check(); err != nil {
+		return job.ReplayOutput{}, a.refuse(ctx, asked, err)
+	}
+	key, err := a.Store.ResolveFor(ctx, asked)
 	if err != nil {
 		return job.ReplayOutput{}, final(err)
 	}
@@ -42,6 +44,9 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
+	if err := in.Check(); err != nil {
+		return a.refuse(ctx, dlqstore.Asked{Verb: dlqstore.VerbPurge, Key: key, Actor: in.Actor, RequestID: in.RequestID}, err)
+	}
 	return final(a.Store.PurgeRequested(ctx, key, in.RequestID, in.Actor))
 }
 
@@ -53,10 +58,14 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 func (a *Activities) Edit(ctx context.Context, in job.EditInput) (job.EditOutput, error) {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
-	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
+	asked := dlqstore.Asked{
 		Verb: dlqstore.VerbEdit, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
 		Actor: in.Actor, RequestID: in.RequestID,
-	})
+	}
+	if err := in.Check(); err != nil {
+		return job.EditOutput{}, a.refuse(ctx, asked, err)
+	}
+	key, err := a.Store.ResolveFor(ctx, asked)
 	if err != nil {
 		return job.EditOutput{}, final(err)
 	}
@@ -88,13 +97,14 @@ func editOutput(revision *dlqstore.Revision, started *job.ReplayOutput) job.Edit
 func (a *Activities) Note(ctx context.Context, in job.NoteInput) error {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
-	if err := in.Check(); err != nil {
-		return refused(err)
-	}
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
+	asked := dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: in.Actor, RequestID: in.RequestID}
+	if err := in.Check(); err != nil {
+		return a.refuse(ctx, asked, err)
+	}
 	if in.Fingerprint == "" {
 		var err error
-		if key, err = a.Store.ResolveFor(ctx, dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: in.Actor, RequestID: in.RequestID}); err != nil {
+		if key, err = a.Store.ResolveFor(ctx, asked); err != nil {
 			return final(err)
 		}
 	}
@@ -112,9 +122,11 @@ func (a *Activities) Pin(ctx context.Context, in job.PinInput) error {
 	if in.Unpin {
 		verb, set = dlqstore.VerbUnpin, a.Store.Unpin
 	}
-	key, err := a.Store.ResolveFor(ctx, dlqstore.Asked{
-		Verb: verb, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor,
-	})
+	asked := dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor}
+	if err := in.Check(); err != nil {
+		return a.refuse(ctx, asked, err)
+	}
+	key, err := a.Store.ResolveFor(ctx, asked)
 	if err != nil {
 		return final(err)
 	}
@@ -138,6 +150,12 @@ func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 		Replayed:   in.Replayed,
 		Actor:      runtimeActor,
 	})
+}
+
+// refuse notes that a request was refused for what is wrong with itself.
+func (a *Activities) refuse(ctx context.Context, asked dlqstore.Asked, fault error) error {
+	a.Store.NoteRefusal(ctx, asked, fmt.Errorf("%w: %w", dlqstore.ErrRefused, fault))
+	return refused(fault)
 }
 
 // refused is a request that no retry mends.

@@ -15,15 +15,17 @@ import (
 
 // Plan freezes the dead letters of the activity's own namespace that a filter
 // selects, and changes none of them. Without a request id the id is the activity's
-// own, so that its retries make one plan. It heartbeats every 4 seconds. A request that can never succeed, or that
-// Postgres does not finish in five minutes, fails non-retryably with
-// job.RefusedErrorType.
+// own, so that its retries make one plan. It heartbeats every 4 seconds. A request that
+// can never succeed, or that Postgres does not finish in five minutes, fails
+// non-retryably with job.RefusedErrorType.
 func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan, error) {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
 	request, err := planRequest(in, info.Namespace)
 	if err != nil {
-		return nil, refused(err)
+		return nil, a.refuse(ctx, dlqstore.Asked{
+			Verb: dlqstore.VerbPlan, Key: dlqstore.Key{Namespace: info.Namespace}, Actor: in.Actor, RequestID: in.RequestID,
+		}, err)
 	}
 	stopBeating := beatWhile(ctx)
 	plan, err := a.Store.CreatePlan(ctx, request)

@@ -221,6 +221,11 @@ func (r PlanRequest) check() error {
 	if r.Filter.Namespace == "" {
 		faults = append(faults, errors.New("the filter names no namespace"))
 	}
+	if r.Filter.Reason != "" {
+		if _, err := job.ParseReason(string(r.Filter.Reason)); err != nil {
+			faults = append(faults, err)
+		}
+	}
 	if r.Filter.IsEmpty() && !r.All {
 		faults = append(faults, ErrUnbounded)
 	}

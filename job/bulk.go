@@ -110,7 +110,31 @@ type BulkInput struct {
 	Settings *BulkSettings `json:"settings,omitempty"`
 	// Carried is set by a run that goes on as another.
 	Carried *BulkCarried `json:"carried,omitempty"`
+
+	unread unread
 }
+
+// Check says what is wrong with the request, or missing.
+func (in BulkInput) Check() error {
+	if in.PlanID == "" {
+		return in.unread.or(errors.New("plan_id is missing: name the plan to apply"))
+	}
+	return in.unread.or(nil)
+}
+
+// plainBulkInput is BulkInput without its methods.
+type plainBulkInput BulkInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *BulkInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainBulkInput](data)
+	*in = BulkInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in BulkInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unread, plainBulkInput(in)) }
 
 // BulkCarried is where a bulk operation stands when it goes on in a new run.
 type BulkCarried struct {

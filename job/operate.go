@@ -21,6 +21,8 @@ type ReplayInput struct {
 	AllowSuperseded bool `json:"allow_superseded,omitempty"`
 	// Actor is who asks. Empty means the way the request came.
 	Actor string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // ReplayOutput names the job that a replay started.
@@ -38,6 +40,8 @@ type PurgeInput struct {
 	// signal, update or activity.
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // EditInput asks for a new revision of one dead letter: the input of activity
@@ -58,6 +62,8 @@ type EditInput struct {
 	// activity.
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // NoteInput asks for a note on one dead letter, or on all of a fingerprint: the
@@ -73,6 +79,8 @@ type NoteInput struct {
 	// signal, update or activity.
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // PinInput asks to keep a dead letter from every retention policy, or to let it go
@@ -83,6 +91,8 @@ type PinInput struct {
 	RunID      string `json:"run_id,omitempty"`
 	Unpin      bool   `json:"unpin,omitempty"`
 	Actor      string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // EditOutput tells what came of an edit.
@@ -94,11 +104,13 @@ type EditOutput struct {
 	Replay *ReplayOutput `json:"replay,omitempty"`
 }
 
-// Check says what is missing without which a request cannot be carried out.
-func (in ReplayInput) Check() error { return checkNamed(in.WorkflowID, "replay") }
+// Check says what is wrong with a request, or missing, so that it cannot be carried
+// out.
+func (in ReplayInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "replay")) }
 
-// Check says what is missing without which a request cannot be carried out.
-func (in PurgeInput) Check() error { return checkNamed(in.WorkflowID, "purge") }
+// Check says what is wrong with a request, or missing, so that it cannot be carried
+// out.
+func (in PurgeInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "purge")) }
 
 // Check returns every fault that shows without the dead letter.
 func (in EditInput) Check() error {
@@ -106,10 +118,11 @@ func (in EditInput) Check() error {
 	if in.Revision < 1 {
 		faults = append(faults, errors.New("revision is missing: say which one the edit is of"))
 	}
-	return errors.Join(faults...)
+	return in.unread.or(errors.Join(faults...))
 }
 
-// Check says what is missing without which a request cannot be carried out.
+// Check says what is wrong with a request, or missing, so that it cannot be carried
+// out.
 func (in NoteInput) Check() error {
 	var faults []error
 	if (in.WorkflowID == "") == (in.Fingerprint == "") {
@@ -118,11 +131,12 @@ func (in NoteInput) Check() error {
 	if in.Text == "" {
 		faults = append(faults, errors.New("note is missing: give its text"))
 	}
-	return errors.Join(faults...)
+	return in.unread.or(errors.Join(faults...))
 }
 
-// Check says what is missing without which a request cannot be carried out.
-func (in PinInput) Check() error { return checkNamed(in.WorkflowID, "pin") }
+// Check says what is wrong with a request, or missing, so that it cannot be carried
+// out.
+func (in PinInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "pin")) }
 
 func checkNamed(workflowID, verb string) error {
 	if workflowID == "" {
@@ -160,3 +174,77 @@ func (in PinInput) Signed(_, actor string) PinInput {
 	in.Actor = cmp.Or(in.Actor, actor)
 	return in
 }
+
+// plainReplayInput is ReplayInput without its methods.
+type plainReplayInput ReplayInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *ReplayInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainReplayInput](data)
+	*in = ReplayInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in ReplayInput) MarshalJSON() ([]byte, error) {
+	return writeRequest(in.unread, plainReplayInput(in))
+}
+
+// plainPurgeInput is PurgeInput without its methods.
+type plainPurgeInput PurgeInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *PurgeInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainPurgeInput](data)
+	*in = PurgeInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in PurgeInput) MarshalJSON() ([]byte, error) {
+	return writeRequest(in.unread, plainPurgeInput(in))
+}
+
+// plainEditInput is EditInput without its methods.
+type plainEditInput EditInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *EditInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainEditInput](data)
+	*in = EditInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in EditInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unread, plainEditInput(in)) }
+
+// plainNoteInput is NoteInput without its methods.
+type plainNoteInput NoteInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *NoteInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainNoteInput](data)
+	*in = NoteInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in NoteInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unread, plainNoteInput(in)) }
+
+// plainPinInput is PinInput without its methods.
+type plainPinInput PinInput
+
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+func (in *PinInput) UnmarshalJSON(data []byte) error {
+	read, unknown, err := readRequest[plainPinInput](data)
+	*in = PinInput(read)
+	in.unread = unknown
+	return err
+}
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in PinInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unread, plainPinInput(in)) }

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,9 +10,6 @@ import (
 // PlanInput asks for a plan: the input of activity deadletter.Plan and of the
 // operator workflow's signal and update "plan". The plan is applied by starting
 // workflow BulkWorkflowType with a BulkInput, under BulkWorkflowID of the plan.
-//
-// A key that this build does not know is an error when read, for to ignore it could
-// select more than was meant.
 type PlanInput struct {
 	Verb BulkVerb `json:"verb"`
 	// Filter is the JSON of a dlqstore.Filter, in the caller's own namespace. Required
@@ -35,22 +31,23 @@ type PlanInput struct {
 	// means an id derived from the signal, update or activity.
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
+
+	unread unread
 }
 
 // plainPlanInput is PlanInput without its methods.
 type plainPlanInput PlanInput
 
-// UnmarshalJSON refuses a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
 func (in *PlanInput) UnmarshalJSON(data []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	var read plainPlanInput
-	if err := decoder.Decode(&read); err != nil {
-		return fmt.Errorf("read a request for a plan: %w", err)
-	}
+	read, unknown, err := readRequest[plainPlanInput](data)
 	*in = PlanInput(read)
-	return nil
+	in.unread = unknown
+	return err
 }
+
+// MarshalJSON is the reverse of UnmarshalJSON.
+func (in PlanInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unread, plainPlanInput(in)) }
 
 // Check returns every fault that shows without the dead letters and the filter's
 // contents.
@@ -72,7 +69,7 @@ func (in PlanInput) Check() error {
 	case in.Edit != nil:
 		faults = append(faults, in.Edit.Validate())
 	}
-	return errors.Join(faults...)
+	return in.unread.or(errors.Join(faults...))
 }
 
 // Signed returns the request with an id and an actor where it has none.

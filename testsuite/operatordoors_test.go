@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -127,6 +128,8 @@ func TestPlanDoor(t *testing.T) {
 		"no filter":         {"verb": "purge"},
 		"empty filter":      {"verb": "purge", "filter": map[string]any{}},
 		"unknown selector":  {"verb": "purge", "all": true, "filter": map[string]any{"jobtype": "Fail"}},
+		"misspelt key":      {"verb": "purge", "all": true, "filtre": map[string]any{}},
+		"unknown reason":    {"verb": "purge", "filter": map[string]any{"reason": "tired"}},
 		"another namespace": {"verb": "purge", "filter": map[string]any{"namespace": "else", "job_type": "Fail"}},
 		"unknown verb":      {"verb": "bury", "all": true},
 		"settings":          {"verb": "purge", "all": true, "canary": 3},
@@ -138,7 +141,16 @@ func TestPlanDoor(t *testing.T) {
 			requireErrorType(t, w.tell(job.PlanMessage, refused, nil), job.RefusedErrorType)
 		})
 	}
-	require.ErrorContains(t, w.tell(job.PlanMessage, map[string]any{"verb": "purge", "all": true, "filtre": map[string]any{}}, nil), `unknown field "filtre"`)
+	refusals := func(verb string) (n int) {
+		require.NoError(t, w.store.Pool().QueryRow(t.Context(), `select count(*) from deadletter.events where verb = $1`, verb+"_refused").Scan(&n))
+		return n
+	}
+	require.Equal(t, 11, refusals(dlqstore.VerbPlan), "each leaves an event")
+	// By signal nobody is told, so the event must be there.
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PurgeMessage,
+		map[string]any{"workflow_id": dead.GetID(), "dry_run": true}))
+	require.Eventually(t, func() bool { return refusals(dlqstore.VerbPurge) == 1 }, patience, 50*time.Millisecond)
+	require.EqualValues(t, 5, w.count(), "a request with an unknown key was carried out")
 
 	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PlanMessage,
 		map[string]any{"verb": "retag", "filter": map[string]any{"job_type": "Fail"}, "edit": map[string]any{"tags": map[string]any{"seen": "yes"}}}))
@@ -147,8 +159,17 @@ func TestPlanDoor(t *testing.T) {
 		return err == nil && len(plans) == 2 && plans[0].Verb == job.BulkRetag && plans[0].Members == 5 && plans[0].Actor == "signal"
 	}, patience, 50*time.Millisecond)
 
+	// So does an activity, at once: no retry mends it.
+	w.startRepair("misspelt", func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
+		err := workflow.ExecuteActivity(ctx, job.PlanActivityType, map[string]any{"verb": "purge", "all": true, "filtre": 1}).Get(ctx, nil)
+		if failure, ok := errors.AsType[*temporal.ApplicationError](err); ok && failure.Type() == job.RefusedErrorType {
+			return nil
+		}
+		return fmt.Errorf("not refused: %w", err)
+	})
 	// A repair workflow plans and applies.
-	w.startRepair(func(ctx workflow.Context) error {
+	w.startRepair("repair", func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
 		var plan dlqstore.Plan
 		in := job.PlanInput{Verb: job.BulkPurge, Filter: json.RawMessage(`{"job_type": "Fail"}`), BulkSettings: job.BulkSettings{Rate: -1}}
@@ -195,13 +216,13 @@ func TestPlanDoorKilled(t *testing.T) {
 }
 
 // startRepair runs a workflow of the user's own, to its end.
-func (w *world) startRepair(repair func(workflow.Context) error) {
+func (w *world) startRepair(id string, repair func(workflow.Context) error) {
 	w.t.Helper()
 	mine := worker.New(w.client, "repairs", worker.Options{})
 	mine.RegisterWorkflowWithOptions(repair, workflow.RegisterOptions{Name: "Repair"})
 	require.NoError(w.t, mine.Start())
 	defer mine.Stop()
-	run, err := w.client.ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: "repair", TaskQueue: "repairs"}, "Repair")
+	run, err := w.client.ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: "repairs"}, "Repair")
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.wait(run, nil))
 }
@@ -241,7 +262,7 @@ func TestNoteAndPinDoors(t *testing.T) {
 	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PinMessage,
 		job.PinInput{WorkflowID: dead.GetID(), Unpin: true}))
 	require.Eventually(t, func() bool { return !pinned() && len(notes()) == 2 }, patience, 20*time.Millisecond)
-	w.startRepair(func(ctx workflow.Context) error {
+	w.startRepair("repair", func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
 		return errors.Join(
 			workflow.ExecuteActivity(ctx, job.NoteActivityType, job.NoteInput{WorkflowID: dead.GetID(), Text: "by activity"}).Get(ctx, nil),

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -74,7 +73,6 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 
 // request is the input of an activity that the operator workflow runs for others.
 type request[In any] interface {
-	Check() error
 	// Signed fills in what the sender left out.
 	Signed(requestID, actor string) In
 }
@@ -107,19 +105,12 @@ func open[In request[In], Out any](
 			}, nil
 		},
 	})
+	// Without a validator: the activity refuses what is wrong, and leaves an event of it.
 	return workflow.SetUpdateHandlerWithOptions(ctx, message,
 		func(ctx workflow.Context, in In) (Out, error) {
 			return run(ctx, in, "update", workflow.GetCurrentUpdateInfo(ctx).ID)
 		},
-		workflow.UpdateHandlerOptions{
-			Description: does,
-			Validator: func(in In) error {
-				if err := in.Check(); err != nil {
-					return temporal.NewNonRetryableApplicationError(err.Error(), job.RefusedErrorType, nil)
-				}
-				return nil
-			},
-		})
+		workflow.UpdateHandlerOptions{Description: does})
 }
 
 // historyIsLong reports whether the run should end and a new one go on.

@@ -1,0 +1,54 @@
+package job_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// checked is what every request can do.
+type checked interface{ Check() error }
+
+// through sends a request through one more pair of hands, as a workflow does.
+func through[T checked](t *testing.T, sent string) (received, again T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(sent), &received))
+	passed, err := json.Marshal(received)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(passed, &again))
+	return received, again
+}
+
+func refuses[T checked](t *testing.T, sent, says string) {
+	t.Helper()
+	received, again := through[T](t, sent)
+	require.EqualError(t, received.Check(), says, sent)
+	require.EqualError(t, again.Check(), says, "%s, passed on", sent)
+}
+
+// TestRequestsAreStrict proves that a request with a key that nobody knows is refused
+// with the key's name, however many hands it went through, that a value of the wrong
+// kind does not read, and that a request without such faults comes through as it is.
+func TestRequestsAreStrict(t *testing.T) {
+	t.Parallel()
+	refuses[job.ReplayInput](t, `{"workflow_id":"w","actr":"a"}`, `unknown field "actr"`)
+	refuses[job.PurgeInput](t, `{"workflow_id":"w","dry_run":true}`, `unknown field "dry_run"`)
+	refuses[job.EditInput](t, `{"workflow_id":"w","revision":1,"edit":{"tgas":{}}}`, `unknown field "tgas"`)
+	refuses[job.PlanInput](t, `{"verb":"purge","all":true,"filtre":{}}`, `unknown field "filtre"`)
+	refuses[job.NoteInput](t, `{"workflow_id":"w","text":"x"}`, `unknown field "text"`)
+	refuses[job.PinInput](t, `{"workflow_id":"w","unpni":true}`, `unknown field "unpni"`)
+	refuses[job.BulkInput](t, `{"plan_id":"p","setings":{}}`, `unknown field "setings"`)
+	refuses[job.BulkInput](t, `{"actor":"a"}`, `plan_id is missing: name the plan to apply`)
+
+	var plan job.PlanInput
+	require.EqualError(t, json.Unmarshal([]byte(`{"verb":"purge","all":true,"rate":"fast"}`), &plan), `rate: it cannot be a JSON string`)
+	require.EqualError(t, json.Unmarshal([]byte(`"purge"`), &plan), `the request is a JSON string, and it must be an object`)
+
+	received, again := through[job.EditInput](t, `{"workflow_id":"w","revision":1,"edit":{"argument":{"0":1.10}},"replay":true}`)
+	require.NoError(t, received.Check())
+	require.Equal(t, received, again)
+	require.Equal(t, "1.10", string(again.Edit.Argument[0]))
+}
