@@ -3,7 +3,6 @@ package activities
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"go.temporal.io/sdk/activity"
@@ -17,7 +16,7 @@ import (
 // selects, and changes none of them. Without a request id the id is the activity's
 // own, so that its retries make one plan. It heartbeats every 4 seconds. A request that
 // can never succeed, or that Postgres does not finish in five minutes, fails
-// non-retryably with job.RefusedErrorType.
+// non-retryably with job.RefusedErrorType. The answer is without its Parameters.Edit.
 func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan, error) {
 	info := activity.GetInfo(ctx)
 	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
@@ -30,10 +29,11 @@ func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan
 	stopBeating := beatWhile(ctx)
 	plan, err := a.Store.CreatePlan(ctx, request)
 	stopBeating()
-	if errors.Is(err, dlqstore.ErrTimeout) {
-		return nil, refused(fmt.Errorf("%w: narrow the filter", err))
+	if err != nil {
+		return nil, final(err)
 	}
-	return plan, final(err)
+	plan.Parameters.Edit = "" // what the caller knows might make the answer too large
+	return plan, nil
 }
 
 func planRequest(in job.PlanInput, namespace string) (dlqstore.PlanRequest, error) {

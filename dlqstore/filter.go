@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -74,6 +75,11 @@ func (f *Filter) UnmarshalJSON(data []byte) error {
 func (f Filter) check() error {
 	if len(f.Where) > MaxConditions {
 		return fmt.Errorf("the filter has %d conditions on arguments: at most %d", len(f.Where), MaxConditions)
+	}
+	for name, number := range map[string]*int{"min_attempts": f.MinAttempts, "max_attempts": f.MaxAttempts, "generation": f.Generation} {
+		if number != nil && (*number > math.MaxInt32 || *number < math.MinInt32) {
+			return fmt.Errorf("the filter's %s is %d: no dead letter has that", name, *number)
+		}
 	}
 	for i := range f.Where {
 		if f.Where[i].value == nil {

@@ -68,6 +68,8 @@ func (p *Plan) skipsSuperseded() bool {
 // PlanParameters say how a plan is carried out.
 type PlanParameters struct {
 	job.BulkSettings
+	// Limit is the request's.
+	Limit int `json:"limit,omitempty"`
 	// IncludeSuperseded replays also dead letters whose job succeeded later.
 	IncludeSuperseded bool `json:"include_superseded,omitempty"`
 	// IncludeReplayed replays also dead letters of which a replay has succeeded, is
@@ -245,8 +247,9 @@ func (r PlanRequest) check() error {
 // CreatePlan freezes the dead letters that a filter selects now, the oldest first,
 // with their revisions, and changes none of them. What is counted, frozen and
 // reported is one snapshot. A request with faults is ErrRefused, an empty filter
-// without All also ErrUnbounded, and a request id that stands for another plan is
-// ErrRequestConflict: an event of verb plan_refused tells of it.
+// without All also ErrUnbounded, a request id that stands for another plan is
+// ErrRequestConflict, and a freeze of more than five minutes is ErrRefused: an event of
+// verb plan_refused tells of it.
 func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, error) {
 	id, err := s.createPlan(ctx, request)
 	if err != nil {
@@ -255,7 +258,7 @@ func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, err
 		}, err)
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	return s.Plan(ctx, request.Filter.Namespace, id)
+	return s.within(planTimeout).Plan(ctx, request.Filter.Namespace, id) // behind a migration, say
 }
 
 func (s *Store) createPlan(ctx context.Context, request PlanRequest) (id string, err error) {
@@ -265,17 +268,26 @@ func (s *Store) createPlan(ctx context.Context, request PlanRequest) (id string,
 	if request.Limit == 0 {
 		request.Limit = DefaultPlanLimit
 	}
-	patient := s.within(planTimeout)
-	freeze := func(ctx context.Context, tx pgx.Tx) error {
-		id, err = s.freeze(ctx, tx, request)
-		return err
-	}
-	if err = patient.inTx(ctx, beginFreeze, freeze); lostRace(err) {
+	request.Parameters.Limit = request.Limit
+	patient, began := s.within(planTimeout), time.Now()
+	for range maxPlanRaces {
+		err = patient.inTx(ctx, beginFreeze, func(ctx context.Context, tx pgx.Tx) error {
+			id, err = s.freeze(ctx, tx, request)
+			return err
+		})
+		if !lostRace(err) {
+			break
+		}
 		// The same request was under way twice; the other one's plan is there now.
-		err = patient.inTx(ctx, beginFreeze, freeze)
+	}
+	if errors.Is(err, ErrTimeout) && time.Since(began) >= planTimeout {
+		err = fmt.Errorf("%w: it takes more than %s: narrow the filter: %w", ErrRefused, planTimeout, err)
 	}
 	return id, err
 }
+
+// maxPlanRaces is how often a request may lose against itself before it is an error.
+const maxPlanRaces = 5
 
 // lostRace reports whether a transaction failed because another one committed the
 // same key first, while it waited or before its snapshot could tell.

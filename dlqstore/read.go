@@ -27,7 +27,9 @@ limit 101`
 	selectRequestKeys = `
 select namespace, workflow_id, run_id from {schema}.replays where request_id = @request_id
 union
-select namespace, workflow_id, run_id from {schema}.revisions where request_id = @request_id`
+select namespace, workflow_id, run_id from {schema}.revisions where request_id = @request_id
+union
+select namespace, workflow_id, run_id from {schema}.notes where request_id = @request_id and workflow_id is not null`
 
 	selectAttempts = `
 select attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
@@ -95,7 +97,7 @@ func (s *Store) resolveTx(ctx context.Context, tx pgx.Tx, key Key) (Key, error) 
 }
 
 // ResolveFor is Resolve for a verb that changes something: its refusal writes an
-// event. A request id that stands for a replay or an edit of this workflow id names
+// event. A request id that stands for a replay, an edit or a note of this workflow id names
 // its dead letter, also when that is purged by now, or when other runs have died
 // since.
 func (s *Store) ResolveFor(ctx context.Context, asked Asked) (Key, error) {

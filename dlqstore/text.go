@@ -2,7 +2,7 @@ package dlqstore
 
 import (
 	"encoding/json"
-	"strings"
+	"regexp"
 
 	"github.com/deadletter-dev/deadletter/internal/text"
 )
@@ -33,5 +33,16 @@ func encoded(value any) string {
 }
 
 // holdableJSON is encoded for texts that no caller has made holdable: jsonb takes
-// no \u0000.
-func holdableJSON(value any) string { return strings.ReplaceAll(encoded(value), `\u0000`, `\ufffd`) }
+// no \u0000. One behind a backslash of its own is not that, but a text of six letters,
+// as where JSON is in a JSON text.
+func holdableJSON(value any) string {
+	return escapes.ReplaceAllStringFunc(encoded(value), func(escape string) string {
+		if escape == `\u0000` {
+			return `\ufffd`
+		}
+		return escape
+	})
+}
+
+// escapes takes what JSON escapes one by one, so that it sees which backslash begins one.
+var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
