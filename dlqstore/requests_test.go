@@ -150,5 +150,5 @@ func TestPlanKeepsItsEdit(t *testing.T) {
 		Verb: job.BulkEdit, All: true, Parameters: dlqstore.PlanParameters{Edit: edit},
 		Preview: func(*dlqstore.DeadLetter) (dlqstore.Diff, error) { return dlqstore.Diff{}, nil },
 	})
-	require.Equal(t, edit, made.Parameters.Edit)
+	require.Equal(t, edit, made.Parameters.Edit) //nolint:testifylint // the bytes are the point
 }
