@@ -63,10 +63,11 @@ func TestEveryAttemptIsKept(t *testing.T) {
 	require.ErrorContains(t, w.wait(run, nil), "after 5 attempts: error 5")
 	attempts := w.attempts(t, run)
 	require.Len(t, attempts, 5)
-	for i, says := range []string{"error 1", "second", "timed out", "error 4", "error 5"} {
-		require.Contains(t, attempts[i].ErrorMessage, says)
+	// The third is told by the server, unless its worker is faster by a moment.
+	for i, says := range []string{"error 1", "second", "timed out|^context deadline exceeded$", "error 4", "error 5"} {
+		require.Regexp(t, says, attempts[i].ErrorMessage)
 		if i == 2 {
-			continue // its worker could not report it
+			continue // its worker may not have been able to report it
 		}
 		require.Equal(t, "testsuite", attempts[i].WorkerIdentity)
 		inOrder(t, attempts[i].StartedAt, attempts[i].EndedAt)
