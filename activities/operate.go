@@ -152,15 +152,11 @@ func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 	})
 }
 
-// refuse notes that a request was refused for what is wrong with itself.
+// refuse notes that a request was refused for what is wrong with itself, and returns
+// what no retry mends.
 func (a *Activities) refuse(ctx context.Context, asked dlqstore.Asked, fault error) error {
 	a.Store.NoteRefusal(ctx, asked, fmt.Errorf("%w: %w", dlqstore.ErrRefused, fault))
-	return refused(fault)
-}
-
-// refused is a request that no retry mends.
-func refused(err error) error {
-	return temporal.NewNonRetryableApplicationError(err.Error(), job.RefusedErrorType, nil)
+	return temporal.NewNonRetryableApplicationError(fault.Error(), job.RefusedErrorType, nil)
 }
 
 // final turns the errors that no retry can mend into non-retryable application

@@ -38,7 +38,8 @@ const (
 func (w Workflows) Operator(ctx workflow.Context) error {
 	// A reset keeps this id, so a signal that runs again is the same request.
 	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID}
-	options, patient := w.storeActivityOptions(), w.storeActivityOptions()
+	options := w.storeActivityOptions()
+	patient := options
 	patient.StartToCloseTimeout, patient.HeartbeatTimeout = planTime, planHeartbeat
 	if err := errors.Join(
 		open[job.ReplayInput, job.ReplayOutput](ctx, &box, options, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
