@@ -21,7 +21,7 @@ import (
 
 const (
 	// bulkStretch is how long one deadletter.BulkStep goes on to further chunks.
-	bulkStretch = 10 * time.Second
+	bulkStretch = 20 * time.Second
 	// bulkChunk and bulkChunkBytes bound what one transaction takes, and what is in
 	// memory at once.
 	bulkChunk      = 100

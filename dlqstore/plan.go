@@ -134,11 +134,12 @@ where request_id = @request_id`
 	// one would do the work twice.
 	replayedForGood = `exists (
 		select from {schema}.replays r
-		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id
-			and (r.outcome is null or r.outcome = 'succeeded' or exists (
-				select from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id
-			))
+		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id and ` + hasTheWork + `
 	)`
+	// hasTheWork is true of such a replay r.
+	hasTheWork = `(r.outcome is null or r.outcome = 'succeeded' or exists (
+		select from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id
+	))`
 
 	// freezeChosen, the filter's clause and freezeMembers make one statement.
 	freezeChosen = `

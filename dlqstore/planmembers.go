@@ -43,13 +43,23 @@ from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position,
 join {schema}.plan_items i on i.plan_id = @id and i.position = e.position
 where i.state = 'pending' and e.state <> 'done'`
 
-	// lockMembers takes the rows in the order of every other statement that takes
-	// several, so that two of them do not deadlock.
-	lockMembers = `
-select` + listColumns + `,` + wireColumns + `
+	// membersByKey, a table, keyOfMember and an alias look the rows of each member m up by
+	// their key, in the order of the members. A plain join looks simpler, and reads the rows of
+	// the whole namespace for each chunk while the statistics are older than the rows, as
+	// they are soon after an outage.
+	membersByKey = `
 from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
-join {schema}.dead_letters d on d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
-order by d.dead_at, d.namespace, d.workflow_id, d.run_id
+cross join lateral (
+	select t.ctid, t.* from `
+	keyOfMember = ` t
+	where t.namespace = @namespace and t.workflow_id = m.workflow_id and t.run_id = m.run_id
+	offset 0
+)`
+
+	// lockMembers takes the rows in the order of the members, which is that of every
+	// other statement that takes several, so that two of them do not deadlock.
+	lockMembers = `
+select` + listColumns + `,` + wireColumns + membersByKey + `{schema}.dead_letters` + keyOfMember + ` d
 for update of d`
 )
 

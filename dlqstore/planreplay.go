@@ -12,10 +12,14 @@ import (
 )
 
 const (
+	// selectReplaysOf looks each one up by its key, as membersByKey does.
 	selectReplaysOf = `
 select` + replayColumns + `
-from {schema}.replays r
-where r.request_id = any(@request_ids)`
+from unnest(@request_ids::text[]) as m (request_id)
+cross join lateral (
+	select t.* from {schema}.replays t where t.request_id = m.request_id
+	offset 0
+) r`
 
 	insertReplays = `
 insert into {schema}.replays as r (request_id, namespace, workflow_id, run_id, new_workflow_id, actor, revision)
@@ -24,11 +28,11 @@ from unnest(@request_ids::text[], @workflow_ids::text[], @run_ids::text[], @new_
 	as m (request_id, workflow_id, run_id, new_workflow_id, revision)
 returning` + replayColumns
 
+	// countReplays is of locked dead letters, so that they stay where they are found.
 	countReplays = `
-update {schema}.dead_letters d
+update {schema}.dead_letters
 set resurrection_count = resurrection_count + 1, last_resurrection_at = greatest(last_resurrection_at, now())
-from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
-where d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id`
+where ctid = any(array(select d.ctid` + membersByKey + `{schema}.dead_letters` + keyOfMember + ` d))`
 
 	insertReplayEvents = `
 insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, request_id, plan_id, detail)
@@ -54,10 +58,8 @@ limit @limit`
 	// selectReplayedMembers finds, among locked dead letters, those that were replayed
 	// by somebody else meanwhile.
 	selectReplayedMembers = `
-select distinct d.namespace, d.workflow_id, d.run_id
-from unnest(@workflow_ids::text[], @run_ids::text[]) as m (workflow_id, run_id)
-join {schema}.dead_letters d on d.namespace = @namespace and d.workflow_id = m.workflow_id and d.run_id = m.run_id
-where ` + replayedForGood
+select distinct r.namespace, r.workflow_id, r.run_id` + membersByKey + `{schema}.replays` + keyOfMember + ` r
+where ` + hasTheWork
 
 	selectOutcomes = `
 select

@@ -111,26 +111,26 @@ type BulkInput struct {
 	// Carried is set by a run that goes on as another.
 	Carried *BulkCarried `json:"carried,omitempty"`
 
-	unread unread
+	unread
 }
 
 // Check says what is wrong with the request, or missing.
 func (in BulkInput) Check() error {
 	if in.PlanID == "" {
-		return in.unread.or(errors.New("plan_id is missing: name the plan to apply"))
+		return in.or(errors.New("plan_id is missing: name the plan to apply"))
 	}
-	return in.unread.or(nil)
+	return in.or(nil)
 }
 
 // plainBulkInput is BulkInput without its methods.
 type plainBulkInput BulkInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *BulkInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainBulkInput](data)
+	read, rest := readRequest[plainBulkInput](data)
 	*in = BulkInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.

@@ -22,7 +22,7 @@ type ReplayInput struct {
 	// Actor is who asks. Empty means the way the request came.
 	Actor string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // ReplayOutput names the job that a replay started.
@@ -41,7 +41,7 @@ type PurgeInput struct {
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // EditInput asks for a new revision of one dead letter: the input of activity
@@ -63,7 +63,7 @@ type EditInput struct {
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // NoteInput asks for a note on one dead letter, or on all of a fingerprint: the
@@ -80,7 +80,7 @@ type NoteInput struct {
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // PinInput asks to keep a dead letter from every retention policy, or to let it go
@@ -92,7 +92,7 @@ type PinInput struct {
 	Unpin      bool   `json:"unpin,omitempty"`
 	Actor      string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // EditOutput tells what came of an edit.
@@ -106,11 +106,11 @@ type EditOutput struct {
 
 // Check says what is wrong with a request, or missing, so that it cannot be carried
 // out.
-func (in ReplayInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "replay")) }
+func (in ReplayInput) Check() error { return in.or(checkNamed(in.WorkflowID, "replay")) }
 
 // Check says what is wrong with a request, or missing, so that it cannot be carried
 // out.
-func (in PurgeInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "purge")) }
+func (in PurgeInput) Check() error { return in.or(checkNamed(in.WorkflowID, "purge")) }
 
 // Check returns every fault that shows without the dead letter.
 func (in EditInput) Check() error {
@@ -118,7 +118,7 @@ func (in EditInput) Check() error {
 	if in.Revision < 1 {
 		faults = append(faults, errors.New("revision is missing: say which one the edit is of"))
 	}
-	return in.unread.or(errors.Join(faults...))
+	return in.or(errors.Join(faults...))
 }
 
 // Check says what is wrong with a request, or missing, so that it cannot be carried
@@ -131,12 +131,12 @@ func (in NoteInput) Check() error {
 	if in.Text == "" {
 		faults = append(faults, errors.New("note is missing: give its text"))
 	}
-	return in.unread.or(errors.Join(faults...))
+	return in.or(errors.Join(faults...))
 }
 
 // Check says what is wrong with a request, or missing, so that it cannot be carried
 // out.
-func (in PinInput) Check() error { return in.unread.or(checkNamed(in.WorkflowID, "pin")) }
+func (in PinInput) Check() error { return in.or(checkNamed(in.WorkflowID, "pin")) }
 
 func checkNamed(workflowID, verb string) error {
 	if workflowID == "" {
@@ -178,12 +178,12 @@ func (in PinInput) Signed(_, actor string) PinInput {
 // plainReplayInput is ReplayInput without its methods.
 type plainReplayInput ReplayInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *ReplayInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainReplayInput](data)
+	read, rest := readRequest[plainReplayInput](data)
 	*in = ReplayInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.
@@ -194,12 +194,12 @@ func (in ReplayInput) MarshalJSON() ([]byte, error) {
 // plainPurgeInput is PurgeInput without its methods.
 type plainPurgeInput PurgeInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PurgeInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainPurgeInput](data)
+	read, rest := readRequest[plainPurgeInput](data)
 	*in = PurgeInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.
@@ -210,12 +210,12 @@ func (in PurgeInput) MarshalJSON() ([]byte, error) {
 // plainEditInput is EditInput without its methods.
 type plainEditInput EditInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *EditInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainEditInput](data)
+	read, rest := readRequest[plainEditInput](data)
 	*in = EditInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.
@@ -224,12 +224,12 @@ func (in EditInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unrea
 // plainNoteInput is NoteInput without its methods.
 type plainNoteInput NoteInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *NoteInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainNoteInput](data)
+	read, rest := readRequest[plainNoteInput](data)
 	*in = NoteInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.
@@ -238,12 +238,12 @@ func (in NoteInput) MarshalJSON() ([]byte, error) { return writeRequest(in.unrea
 // plainPinInput is PinInput without its methods.
 type plainPinInput PinInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PinInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainPinInput](data)
+	read, rest := readRequest[plainPinInput](data)
 	*in = PinInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.

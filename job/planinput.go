@@ -32,18 +32,18 @@ type PlanInput struct {
 	RequestID string `json:"request_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 
-	unread unread
+	unread
 }
 
 // plainPlanInput is PlanInput without its methods.
 type plainPlanInput PlanInput
 
-// UnmarshalJSON leaves it to Check to refuse a key that it does not know.
+// UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PlanInput) UnmarshalJSON(data []byte) error {
-	read, unknown, err := readRequest[plainPlanInput](data)
+	read, rest := readRequest[plainPlanInput](data)
 	*in = PlanInput(read)
-	in.unread = unknown
-	return err
+	in.unread = rest
+	return nil
 }
 
 // MarshalJSON is the reverse of UnmarshalJSON.
@@ -69,7 +69,7 @@ func (in PlanInput) Check() error {
 	case in.Edit != nil:
 		faults = append(faults, in.Edit.Validate())
 	}
-	return in.unread.or(errors.Join(faults...))
+	return in.or(errors.Join(faults...))
 }
 
 // Signed returns the request with an id and an actor where it has none.

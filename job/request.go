@@ -8,14 +8,20 @@ import (
 	"strings"
 )
 
-// unread is what of a request nobody here knows the meaning of. The request is then
-// kept as it came, so that who is asked to carry it out, however many hands it goes
-// through, refuses it and says why. To ignore it could do more, or something else, than
-// was meant; and a reader that fails would have an activity tried again for ever.
+// unread is what of a request nobody here can read: a key without a meaning, or a value
+// of a wrong kind. The request is then kept as it came, so that who is asked to carry
+// it out, however many hands it goes through, refuses it and says why. To ignore a key
+// could do more, or something else, than was meant; and a reader that fails would have
+// a signal dropped in silence, and an activity tried again for ever.
 type unread struct {
-	raw   json.RawMessage
-	fault error
+	raw       json.RawMessage
+	fault     error
+	misshapen bool
 }
+
+// Misshapen reports whether a value of the request is of a wrong kind, such as a number
+// for a name, or the whole is no object. Check says which.
+func (u unread) Misshapen() bool { return u.misshapen }
 
 // or returns the fault, if there is one: what else seems to be wrong may follow from it.
 func (u unread) or(other error) error {
@@ -25,24 +31,23 @@ func (u unread) or(other error) error {
 	return other
 }
 
-// readRequest decodes a request. An unknown key is no error of it. The error is of
-// values of a wrong kind.
-func readRequest[T any](data []byte) (request T, unknown unread, err error) {
+// readRequest decodes a request, as far as it can be read.
+func readRequest[T any](data []byte) (request T, rest unread) {
 	if err := json.Unmarshal(data, &request); err != nil {
-		return request, unknown, requestFault(err)
+		return request, unread{raw: bytes.Clone(data), fault: requestFault(err), misshapen: true}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(new(T)); err != nil {
-		unknown = unread{raw: bytes.Clone(data), fault: requestFault(err)}
+		rest = unread{raw: bytes.Clone(data), fault: requestFault(err)}
 	}
-	return request, unknown, nil
+	return request, rest
 }
 
-// writeRequest encodes a request: as it came if it has unknown keys.
-func writeRequest(unknown unread, request any) ([]byte, error) {
-	if unknown.fault != nil {
-		return unknown.raw, nil
+// writeRequest encodes a request: as it came if not all of it could be read.
+func writeRequest(rest unread, request any) ([]byte, error) {
+	if rest.fault != nil {
+		return rest.raw, nil
 	}
 	return json.Marshal(request)
 }

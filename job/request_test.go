@@ -29,9 +29,21 @@ func refuses[T checked](t *testing.T, sent, says string) {
 	require.EqualError(t, again.Check(), says, "%s, passed on", sent)
 }
 
-// TestRequestsAreStrict proves that a request with a key that nobody knows is refused
-// with the key's name, however many hands it went through, that a value of the wrong
-// kind does not read, and that a request without such faults comes through as it is.
+func misshapen[T interface {
+	checked
+	Misshapen() bool
+}](t *testing.T, sent, says string,
+) {
+	t.Helper()
+	refuses[T](t, sent, says)
+	received, again := through[T](t, sent)
+	require.True(t, received.Misshapen(), sent)
+	require.True(t, again.Misshapen(), "%s, passed on", sent)
+}
+
+// TestRequestsAreStrict proves that a request with a key that nobody knows, or a value
+// of a wrong kind, is refused with the key's name, however many hands it went through,
+// and that a request without such faults comes through as it is.
 func TestRequestsAreStrict(t *testing.T) {
 	t.Parallel()
 	refuses[job.ReplayInput](t, `{"workflow_id":"w","actr":"a"}`, `unknown field "actr"`)
@@ -43,12 +55,20 @@ func TestRequestsAreStrict(t *testing.T) {
 	refuses[job.BulkInput](t, `{"plan_id":"p","setings":{}}`, `unknown field "setings"`)
 	refuses[job.BulkInput](t, `{"actor":"a"}`, `plan_id is missing: name the plan to apply`)
 
-	var plan job.PlanInput
-	require.EqualError(t, json.Unmarshal([]byte(`{"verb":"purge","all":true,"rate":"fast"}`), &plan), `rate: it cannot be a JSON string`)
-	require.EqualError(t, json.Unmarshal([]byte(`"purge"`), &plan), `the request is a JSON string, and it must be an object`)
+	misshapen[job.PlanInput](t, `{"verb":"purge","all":true,"rate":"fast"}`, `rate: it cannot be a JSON string`)
+	misshapen[job.PlanInput](t, `"purge"`, `the request is a JSON string, and it must be an object`)
+	misshapen[job.ReplayInput](t, `{"workflow_id":5,"actr":"a"}`, `workflow_id: it cannot be a JSON number`)
+	misshapen[job.PurgeInput](t, `{"workflow_id":["w"]}`, `workflow_id: it cannot be a JSON array`)
+	misshapen[job.EditInput](t, `{"workflow_id":"w","revision":"1","edit":{}}`, `revision: it cannot be a JSON string`)
+	misshapen[job.NoteInput](t, `[]`, `the request is a JSON array, and it must be an object`)
+	misshapen[job.PinInput](t, `{"workflow_id":"w","unpin":"yes"}`, `unpin: it cannot be a JSON string`)
+	misshapen[job.BulkInput](t, `{"plan_id":true}`, `plan_id: it cannot be a JSON bool`)
+	kept, _ := through[job.PinInput](t, `{"workflow_id":"w","actor":"ann","unpin":"yes"}`)
+	require.Equal(t, "ann", kept.Actor, "what can be read is, for the audit")
 
 	received, again := through[job.EditInput](t, `{"workflow_id":"w","revision":1,"edit":{"argument":{"0":1.10}},"replay":true}`)
 	require.NoError(t, received.Check())
+	require.False(t, received.Misshapen())
 	require.Equal(t, received, again)
 	require.Equal(t, "1.10", string(again.Edit.Argument[0]))
 }

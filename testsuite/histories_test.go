@@ -54,7 +54,7 @@ func TestRecordedHistories(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(scenarios)), []string{"operator", "continued", "carried-on"}) {
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(scenarios)), []string{"operator", "operator-dropped-signal", "operator-refused-signal", "continued", "carried-on"}) {
 		require.FileExists(t, filepath.Join(histories, name+".json"), "a path has no recorded history")
 	}
 	require.Positive(t, bad, "nothing proves that the replayer can fail")
@@ -295,6 +295,12 @@ func TestFreshHistories(t *testing.T) {
 	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PurgeMessage, job.PurgeInput{WorkflowID: doomed.GetID()}))
 	w.purged(doomed)
 	w.replays("operator-verbs", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
+	// Histories of before that change have such a signal without an activity.
+	for _, in := range []map[string]any{{"workflow_id": 5}, {"workflow_id": dead.GetID()}} {
+		require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PinMessage, in))
+	}
+	require.Eventually(t, func() bool { return w.dead(dead).Pinned }, patience, 20*time.Millisecond)
+	w.replays("operator-refused-signal", w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, ""))
 }
 
 // continuation takes the path of a job whose history is long when it ends free of

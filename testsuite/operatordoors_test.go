@@ -215,6 +215,54 @@ func TestPlanDoorKilled(t *testing.T) {
 	require.Len(t, plans, 1)
 }
 
+// TestMisshapenRequests proves that a request with a value of a wrong kind is refused
+// by each door, at once and with an event, and that the door stays open.
+func TestMisshapenRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	w.startDLQ(nil)
+	w.waitOperator()
+	dead := w.deadJob()
+	doors := map[string]string{ // message to activity
+		job.ReplayMessage: job.ReplayActivityType, job.PurgeMessage: job.PurgeActivityType, job.EditMessage: job.EditActivityType,
+		job.PlanMessage: job.PlanActivityType, job.NoteMessage: job.NoteActivityType, job.PinMessage: job.PinActivityType,
+	}
+	wrong := map[string]any{"workflow_id": 5, "actor": "ann", "verb": 5, "filter": map[string]any{"job_type": "Fail"}}
+	refusals := func(verb string) (n int) {
+		require.NoError(t, w.store.Pool().QueryRow(t.Context(),
+			`select count(*) from deadletter.events where verb = $1 and actor = 'ann'`, verb+"_refused").Scan(&n))
+		return n
+	}
+	for message := range doors {
+		w.refuses(message, wrong, job.RefusedErrorType)
+		w.refuses(message, "not even an object", job.RefusedErrorType)
+		require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", message, wrong))
+	}
+	w.startRepair("misshapen", func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
+		for _, message := range workflow.DeterministicKeys(doors) {
+			err := workflow.ExecuteActivity(ctx, doors[message], wrong).Get(ctx, nil)
+			if failure, ok := errors.AsType[*temporal.ApplicationError](err); !ok || failure.Type() != job.RefusedErrorType {
+				return fmt.Errorf("%s is not refused: %w", message, err)
+			}
+		}
+		return nil
+	})
+	for message := range doors {
+		require.Eventually(t, func() bool { return refusals(message) == 3 }, patience, 20*time.Millisecond, "%s by update, signal and activity", message)
+	}
+	run, err := w.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "misshapen-bulk", TaskQueue: deadletter.DefaultTaskQueue},
+		job.BulkWorkflowType, map[string]any{"plan_id": 5, "actor": "ann"})
+	require.NoError(t, err)
+	requireErrorType(t, w.wait(run, nil), job.RefusedErrorType)
+	require.Equal(t, 1, refusals(dlqstore.VerbApply))
+
+	require.EqualValues(t, 1, w.count())
+	require.NoError(t, w.tell(job.PurgeMessage, job.PurgeInput{WorkflowID: dead.GetID()}, nil))
+	w.purged(dead)
+}
+
 // startRepair runs a workflow of the user's own, to its end.
 func (w *world) startRepair(id string, repair func(workflow.Context) error) {
 	w.t.Helper()

@@ -72,10 +72,15 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 	}
 }
 
+// refuseMisshapen is the change that refuses signals with values of a wrong kind.
+const refuseMisshapen = "refuse-misshapen-signals"
+
 // request is the input of an activity that the operator workflow runs for others.
 type request[In any] interface {
 	// Signed fills in what the sender left out.
 	Signed(requestID, actor string) In
+	// Misshapen is true of one that could not be read as a whole.
+	Misshapen() bool
 }
 
 // open takes one kind of request, by signal and by update.
@@ -95,10 +100,14 @@ func open[In request[In], Out any](
 	box.slots = append(box.slots, &slot{
 		message: message,
 		signals: workflow.GetSignalChannelWithOptions(ctx, message, workflow.SignalChannelOptions{Description: does + " It gives no answer."}),
-		accept: func(raw converter.RawValue, id string) (func(workflow.Context) error, error) {
+		accept: func(ctx workflow.Context, raw converter.RawValue, id string) (func(workflow.Context) error, error) {
 			var in In
 			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
 				return nil, err
+			}
+			// The activity refuses it, with an event. Earlier versions dropped it here.
+			if in.Misshapen() && workflow.GetVersion(ctx, refuseMisshapen, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+				return nil, errors.New("values of a wrong kind")
 			}
 			return func(ctx workflow.Context) error {
 				_, err := run(ctx, in, "signal", id)
@@ -134,7 +143,7 @@ type slot struct {
 	// received makes the ids of requests that bring none.
 	received int
 	// accept decodes a request, and returns what carries it out.
-	accept func(raw converter.RawValue, id string) (func(workflow.Context) error, error)
+	accept func(ctx workflow.Context, raw converter.RawValue, id string) (func(workflow.Context) error, error)
 }
 
 func (b *inbox) waiting() bool {
@@ -159,7 +168,7 @@ func (b *inbox) start(ctx workflow.Context) {
 				break
 			}
 			s.received++
-			carryOut, err := s.accept(raw, fmt.Sprintf("%s-%d", b.origin, s.received))
+			carryOut, err := s.accept(ctx, raw, fmt.Sprintf("%s-%d", b.origin, s.received))
 			if err != nil {
 				workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "signal", s.message, "error", err)
 				continue
