@@ -1,6 +1,7 @@
 package dlqstore
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,12 +29,16 @@ func (dl *DeadLetter) listTargets() []any {
 	return []any{
 		&dl.Namespace, &dl.WorkflowID, &dl.RunID, &dl.FirstRunID, &dl.JobType, &dl.TaskQueue, &dl.WorkflowTaskQueue,
 		&dl.Reason, &dl.Attempts, &dl.MaxAttempts, &dl.ErrorType, &dl.ErrorMessage, &dl.ErrorStack, &dl.RetryState,
-		&dl.Tags, &dl.Options, &dl.PayloadJSON, &dl.Priority, &dl.WorkerIdentity,
+		&dl.Tags, raw(&dl.Options), raw(&dl.PayloadJSON), raw(&dl.Priority), &dl.WorkerIdentity,
 		&dl.EnqueuedAt, &dl.FirstAttemptAt, &dl.LastAttemptAt, &dl.DeadAt, &dl.ResurrectionCount, &dl.LastResurrectionAt,
 		&dl.Generation, &dl.ReplayedFromWorkflowID, &dl.ReplayedFromRunID, &dl.Fingerprint, &dl.Revision,
 		&dl.SupersededAt, &dl.SupersededByRunID, &dl.Pinned, &dl.PinnedBy, &dl.PinnedAt,
 	}
 }
+
+// raw has JSON taken as it comes. Postgres has checked it, and the driver would parse
+// it again, which is a third of what a page of a list costs in this process.
+func raw(message *json.RawMessage) *[]byte { return (*[]byte)(message) }
 
 func (dl *DeadLetter) wireTargets() []any {
 	return []any{

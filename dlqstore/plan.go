@@ -130,15 +130,33 @@ from {schema}.plans
 where request_id = @request_id`
 
 	// replayedForGood is true of a dead letter d whose work is elsewhere: a replay of it
-	// has succeeded, is under way, or died again and is a dead letter in its turn. Another
-	// one would do the work twice.
+	// has succeeded, is under way, or died again and is a dead letter in its turn, or
+	// this is true of a replay of that one, which may be purged by now. Another one would
+	// do the work twice.
 	replayedForGood = `exists (
 		select from {schema}.replays r
 		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id and ` + hasTheWork + `
 	)`
-	// hasTheWork is true of such a replay r.
-	hasTheWork = `(r.outcome is null or r.outcome = 'succeeded' or exists (
-		select from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id
+	// hasTheWork is true of such a replay r. Few need to be followed further. Like
+	// membersByKey it looks up by key, whatever the statistics are.
+	hasTheWork = `(r.outcome is null or r.outcome = 'succeeded' or (
+		select true from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id limit 1
+	) or exists (
+		with recursive line (workflow_id, outcome) as (
+			select r.new_workflow_id, r.outcome
+			union
+			select l.new_workflow_id, l.outcome
+			from line cross join lateral (
+				select t.new_workflow_id, t.outcome
+				from {schema}.replays t
+				where t.namespace = r.namespace and t.workflow_id = line.workflow_id
+				offset 0
+			) l
+		)
+		select from line
+		where outcome is null or outcome = 'succeeded' or (
+			select true from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = line.workflow_id limit 1
+		)
 	))`
 
 	// freezeChosen, the filter's clause and freezeMembers make one statement.

@@ -285,16 +285,16 @@ func TestPlanLeavesReplayed(t *testing.T) {
 }
 
 // TestPlanTakesTheNewest proves that of a job whose replay died again a plan replays
-// the newest dead letter alone, as long as it is there, and that a replay which dies
-// meanwhile is seen when the plan is carried out.
+// the newest dead letter alone, as long as any of its line is there, under way or has
+// succeeded, and that a replay which dies meanwhile is seen when the plan is carried out.
 func TestPlanTakesTheNewest(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)
 	letters(t, store, 2)
 	request := dlqstore.PlanRequest{Verb: job.BulkReplay, All: true}
 	early := begun(t, store, plan(t, store, request))
-	dies := func(id, request string) dlqstore.Key {
-		start := begin(t, store, keyOf(id), request)
+	dies := func(key dlqstore.Key, request string) dlqstore.Key {
+		start := begin(t, store, key, request)
 		require.NoError(t, store.ConfirmReplay(t.Context(), request, "run"))
 		again := letter(dlqstore.Key{Namespace: "default", WorkflowID: start.Replay.NewWorkflowID, RunID: "run"})
 		again.FirstRunID = "run"
@@ -302,7 +302,7 @@ func TestPlanTakesTheNewest(t *testing.T) {
 		require.Equal(t, 1, scalar[int](t, store, `select count(*) from deadletter.replays where request_id = $1 and outcome = 'dead_lettered'`, request))
 		return again.Key
 	}
-	again := dies("w1", "r1")
+	again := dies(keyOf("w1"), "r1")
 	made := plan(t, store, request)
 	require.EqualValues(t, 3, made.Matched)
 	require.EqualValues(t, 1, made.Report.LeftOut)
@@ -315,9 +315,25 @@ func TestPlanTakesTheNewest(t *testing.T) {
 	require.Len(t, starts, 1)
 	require.Equal(t, "w2", starts[0].DeadLetter.WorkflowID)
 
+	taken := func(id string) int64 {
+		t.Helper()
+		return plan(t, store, dlqstore.PlanRequest{Verb: job.BulkReplay, Filter: dlqstore.Filter{WorkflowID: id}}).Members
+	}
+	third := dies(again, "r2")
 	require.NoError(t, store.Purge(t.Context(), again, "ann"))
-	made = plan(t, store, dlqstore.PlanRequest{Verb: job.BulkReplay, Filter: dlqstore.Filter{WorkflowID: "w1"}})
-	require.EqualValues(t, 1, made.Members, "nothing else stands for it")
+	require.Zero(t, taken("w1"), "the third of its line stands for it")
+	require.EqualValues(t, 1, taken(third.WorkflowID))
+	fourth := begin(t, store, third, "r3").Replay
+	require.NoError(t, store.ConfirmReplay(t.Context(), "r3", "run"))
+	require.NoError(t, store.Purge(t.Context(), third, "ann"))
+	require.Zero(t, taken("w1"), "the fourth is under way")
+	settle := func(outcome string) {
+		run(t, store, `update deadletter.replays set outcome = $2 where request_id = $1`, fourth.RequestID, outcome)
+	}
+	settle("succeeded")
+	require.Zero(t, taken("w1"), "the fourth has done the work")
+	settle("cancelled")
+	require.EqualValues(t, 1, taken("w1"), "nothing else stands for it")
 }
 
 // TestForgetPlans proves that plans are removed with their members some months after
