@@ -68,11 +68,17 @@ func utc(times ...*time.Time) {
 	}
 }
 
-func scanListed(row pgx.CollectableRow) (DeadLetter, error) {
+// scansListed returns what scans the rows of one list, one by one. Lists are long, so
+// the rows share what it allocates.
+func scansListed() pgx.RowToFunc[DeadLetter] {
 	var dl DeadLetter
-	err := row.Scan(dl.listTargets()...)
-	dl.inUTC()
-	return dl, err
+	targets := dl.listTargets()
+	return func(row pgx.CollectableRow) (DeadLetter, error) {
+		dl = DeadLetter{}
+		err := row.Scan(targets...)
+		dl.inUTC()
+		return dl, err
+	}
 }
 
 func scanDeadLetter(row pgx.CollectableRow) (*DeadLetter, error) {

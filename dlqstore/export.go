@@ -68,8 +68,9 @@ func (s *Store) Export(ctx context.Context, request ExportRequest) iter.Seq2[*De
 
 // exportPage returns up to limit rows, fewer and full when the budget is spent.
 func (s *Store) exportPage(ctx context.Context, request ExportRequest, limit int) (page []*DeadLetter, full bool, err error) {
+	listed := scansListed()
 	columns, scan := selectList, func(row pgx.CollectableRow) (*DeadLetter, error) {
-		dl, err := scanListed(row)
+		dl, err := listed(row)
 		return &dl, err
 	}
 	if request.WithPayloads {

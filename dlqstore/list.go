@@ -66,7 +66,7 @@ func (s *Store) List(ctx context.Context, f Filter, page Page) (rows []DeadLette
 		return nil, "", fmt.Errorf("list: %w", err)
 	}
 	args["limit"] = limit + 1 // one more tells whether there is a next page
-	rows, err = queryFiltered(ctx, s, f, text, args, scanListed)
+	rows, err = queryFiltered(ctx, s, f, text, args, scansListed())
 	if err != nil {
 		return nil, "", fmt.Errorf("list: %w", err)
 	}

@@ -66,7 +66,7 @@ func (s *Store) Trend(ctx context.Context, namespace string) (*Trend, error) {
 		if trend.Hours, err = collect(ctx, tx, s.sql(selectTrend), args, scanHour); err != nil {
 			return err
 		}
-		oldest, err := collect(ctx, tx, s.sql(selectOldest), args, scanListed)
+		oldest, err := collect(ctx, tx, s.sql(selectOldest), args, scansListed())
 		if len(oldest) > 0 {
 			trend.Oldest = &oldest[0]
 		}
