@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,7 @@ func (a *Activities) BulkBegin(ctx context.Context, in job.BulkInput) (job.BulkP
 	}
 	if fault != nil {
 		return job.BulkPlan{}, a.refuse(ctx, dlqstore.Asked{
-			Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: info.Namespace}, Actor: in.Actor, PlanID: in.PlanID,
+			Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: info.Namespace}, Actor: cmp.Or(in.Actor, "workflow"), PlanID: in.PlanID,
 		}, fault)
 	}
 	plan, err := a.Store.BeginPlan(ctx, info.Namespace, in.PlanID, in.Actor, in.Settings)

@@ -72,8 +72,8 @@ type PlanParameters struct {
 	Limit int `json:"limit,omitempty"`
 	// IncludeSuperseded replays also dead letters whose job succeeded later.
 	IncludeSuperseded bool `json:"include_superseded,omitempty"`
-	// IncludeReplayed replays also dead letters of which a replay has succeeded, is
-	// still under way, or is a dead letter itself by now.
+	// IncludeReplayed replays also dead letters of which a replay, or one down its line,
+	// has succeeded, is still under way, or is a dead letter itself by now.
 	IncludeReplayed bool `json:"include_replayed,omitempty"`
 	// Edit is what an edit or a retag does to each member: the JSON of its request,
 	// as a text, because jsonb would alter its numbers.
@@ -87,8 +87,9 @@ type PlanReport struct {
 	// OldestDeadAt and NewestDeadAt are nil when there is no member.
 	OldestDeadAt *time.Time `json:"oldest_dead_at"`
 	NewestDeadAt *time.Time `json:"newest_dead_at"`
-	// LeftOut are matches that are no members, because a replay of them has succeeded,
-	// is under way or is a dead letter itself; see PlanParameters.IncludeReplayed.
+	// LeftOut are matches that are no members, because a replay of them, or one down its
+	// line, has succeeded, is under way or is a dead letter itself; see
+	// PlanParameters.IncludeReplayed.
 	LeftOut int64 `json:"left_out"`
 	// Superseded are members whose job succeeded later, Replayed those that were
 	// replayed before, Held those that another plan holds too.
@@ -141,7 +142,9 @@ where request_id = @request_id`
 	// membersByKey it looks up by key, whatever the statistics are.
 	hasTheWork = `(r.outcome is null or r.outcome = 'succeeded' or (
 		select true from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id limit 1
-	) or exists (
+	) or (
+		select true from {schema}.replays t where t.namespace = r.namespace and t.workflow_id = r.new_workflow_id limit 1
+	) and exists (
 		with recursive line (workflow_id, outcome) as (
 			select r.new_workflow_id, r.outcome
 			union

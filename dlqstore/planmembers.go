@@ -20,13 +20,15 @@ order by i.position
 limit @limit`
 
 	// endMembers counts only those that this very statement ends, so that the sums in
-	// plans are exact whatever is repeated.
+	// plans are exact whatever is repeated. Nothing else changes a member while it is
+	// pending, so one that is no longer where it was found has ended.
 	endMembers = `
 with ended as (
 	update {schema}.plan_items i
 	set state = e.state, error = e.error, finished_at = now()
 	from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
-	where i.plan_id = @id and i.position = e.position and i.state = 'pending'
+	where i.ctid = any(array(select t.ctid from unnest(@positions) as e (position)` + itemByKey + `))
+		and i.position = e.position and i.state = 'pending'
 	returning e.state
 )
 update {schema}.plans
@@ -38,10 +40,17 @@ where id = @id`
 	// insertLeftAlone writes an event for each member that a bulk verb could not do.
 	insertLeftAlone = `
 insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
-select @verb || '_' || e.state, @actor, i.namespace, i.workflow_id, i.run_id, i.plan_id, jsonb_build_object('position', i.position, 'error', e.error)
-from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
-join {schema}.plan_items i on i.plan_id = @id and i.position = e.position
-where i.state = 'pending' and e.state <> 'done'`
+select @verb || '_' || e.state, @actor, t.namespace, t.workflow_id, t.run_id, t.plan_id, jsonb_build_object('position', t.position, 'error', e.error)
+from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)` + itemByKey + `
+where t.state = 'pending' and e.state <> 'done'`
+
+	// itemByKey finds the member t of each position e, as membersByKey finds dead letters.
+	itemByKey = `
+cross join lateral (
+	select i.ctid, i.* from {schema}.plan_items i
+	where i.plan_id = @id and i.position = e.position
+	offset 0
+) t`
 
 	// membersByKey, a table, keyOfMember and an alias look the rows of each member m up by
 	// their key, in the order of the members. A plain join looks simpler, and reads the rows of

@@ -20,7 +20,7 @@ func TestMembersAreReadByKey(t *testing.T) {
 	const others, chunk = 10_000, 50
 	url := devtest.Postgres(t)
 	setup := openAt(t, url)
-	for _, table := range []string{"dead_letters", "replays"} {
+	for _, table := range []string{"dead_letters", "replays", "plan_items"} {
 		run(t, setup, `alter table deadletter.`+table+` set (autovacuum_enabled = off)`)
 	}
 	move(t, setup, letter(keyOf("template")))
@@ -36,7 +36,7 @@ from generate_series(1, $1::int) i
 join deadletter.dead_letters d on d.workflow_id = 'w' || i`, others)
 	plans := map[job.BulkVerb]*dlqstore.Plan{}
 	for _, verb := range []job.BulkVerb{job.BulkReplay, job.BulkPurge} {
-		plans[verb] = begun(t, setup, plan(t, setup, dlqstore.PlanRequest{Verb: verb, All: true, Limit: 2 * chunk}))
+		plans[verb] = begun(t, setup, plan(t, setup, dlqstore.PlanRequest{Verb: verb, All: true}))
 	}
 	setup.Close()
 
@@ -55,13 +55,13 @@ from pg_stat_user_tables where schemaname = 'deadletter' and relname = $1`, tabl
 		}, time.Minute, 50*time.Millisecond, "%d rows of %s are written", written, table)
 		return c.read
 	}
-	lettersWritten, replaysWritten := others+1, others
+	lettersWritten, replaysWritten, itemsWritten := others+1, others, 2*(others+1)
 	for _, step := range []struct {
-		name             string
-		letters, replays int // rows that it writes
-		do               func(store *dlqstore.Store)
+		name                    string
+		letters, replays, items int // rows that it writes
+		do                      func(store *dlqstore.Store)
 	}{
-		{"a replay begins", chunk, chunk, func(store *dlqstore.Store) {
+		{"a replay begins", chunk, chunk, 0, func(store *dlqstore.Store) {
 			made := plans[job.BulkReplay]
 			members, err := store.Members(t.Context(), made.ID, 0, chunk)
 			require.NoError(t, err)
@@ -69,22 +69,31 @@ from pg_stat_user_tables where schemaname = 'deadletter' and relname = $1`, tabl
 			require.NoError(t, err)
 			require.Len(t, starts, chunk)
 		}},
-		{"a purge", chunk, 0, func(store *dlqstore.Store) {
+		{"a replay ends", 0, chunk, chunk, func(store *dlqstore.Store) {
+			var started []dlqstore.MemberStarted
+			for i := range chunk {
+				started = append(started, dlqstore.MemberStarted{Position: i + 1, NewRunID: "run"})
+			}
+			require.NoError(t, store.EndMemberReplays(t.Context(), plans[job.BulkReplay], started, nil))
+		}},
+		{"a purge", chunk, 0, chunk, func(store *dlqstore.Store) {
 			made := plans[job.BulkPurge]
 			members, err := store.Members(t.Context(), made.ID, chunk, chunk)
 			require.NoError(t, err)
 			require.NoError(t, store.PurgeMembers(t.Context(), made, members))
 		}},
 	} {
-		letters, replays := tell("dead_letters", lettersWritten), tell("replays", replaysWritten)
+		letters, replays, items := tell("dead_letters", lettersWritten), tell("replays", replaysWritten), tell("plan_items", itemsWritten)
 		store, err := dlqstore.Open(t.Context(), url)
 		require.NoError(t, err)
 		step.do(store)
 		store.Close()
-		lettersWritten, replaysWritten = lettersWritten+step.letters, replaysWritten+step.replays
+		lettersWritten, replaysWritten, itemsWritten = lettersWritten+step.letters, replaysWritten+step.replays, itemsWritten+step.items
 		letters, replays = tell("dead_letters", lettersWritten)-letters, tell("replays", replaysWritten)-replays
-		t.Logf("%s: %d dead letters, %d replays read", step.name, letters, replays)
+		items = tell("plan_items", itemsWritten) - items
+		t.Logf("%s: %d dead letters, %d replays, %d members read", step.name, letters, replays, items)
 		require.LessOrEqual(t, letters, 8*chunk, step.name)
 		require.LessOrEqual(t, replays, 8*chunk, step.name)
+		require.LessOrEqual(t, items, 8*chunk, step.name)
 	}
 }

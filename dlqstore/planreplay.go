@@ -44,7 +44,7 @@ from unnest(@request_ids::text[], @workflow_ids::text[], @run_ids::text[], @new_
 update {schema}.replays r
 set new_run_id = m.new_run_id, started_at = now(), status = 'queued'
 from unnest(@request_ids::text[], @new_run_ids::text[]) as m (request_id, new_run_id)
-where r.request_id = m.request_id and r.new_run_id is null and r.outcome is null`
+where r.request_id = m.request_id and r.request_id = any(@request_ids) and r.new_run_id is null and r.outcome is null`
 
 	selectBegun = `
 select i.position,` + replayColumns + `,` + listColumns + `,` + wireColumns + `
@@ -167,7 +167,7 @@ func (s *Store) withoutReplayed(ctx context.Context, tx pgx.Tx, plan *Plan, memb
 	var ends []MemberEnd
 	for _, m := range members {
 		if slices.Contains(replayed, m.Key) {
-			ends = append(ends, MemberEnd{m.Position, ItemSkipped, "it was replayed after the plan was made: that job has succeeded, is under way, or is a dead letter itself"})
+			ends = append(ends, MemberEnd{m.Position, ItemSkipped, "it was replayed after the plan was made: that job, or a replay of it, has succeeded, is under way, or is a dead letter itself"})
 		} else {
 			fit = append(fit, m)
 		}

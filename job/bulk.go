@@ -150,10 +150,24 @@ type BulkCarried struct {
 	Progress BulkProgress `json:"progress"`
 }
 
-// BulkControl is the argument of the signals pause, resume and cancel.
+// BulkControl is the argument of the signals pause, resume and cancel. What cannot be
+// read of it is left out: the name of the signal says what to do.
 type BulkControl struct {
 	// Actor is who asks. Empty means "signal".
 	Actor string `json:"actor,omitempty"`
+
+	unread
+}
+
+// plainBulkControl is BulkControl without its methods.
+type plainBulkControl BulkControl
+
+// UnmarshalJSON reads what can be read.
+func (c *BulkControl) UnmarshalJSON(data []byte) error {
+	read, rest := readRequest[plainBulkControl](data)
+	*c = BulkControl(read)
+	c.unread = rest
+	return nil
 }
 
 // PlanState is where a plan stands: a closed set.

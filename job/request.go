@@ -54,11 +54,12 @@ func writeRequest(rest unread, request any) ([]byte, error) {
 
 func requestFault(err error) error {
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		value, _, _ := strings.Cut(kind.Value, " ") // behind which the value itself may stand
 		field := strings.TrimPrefix(kind.Field, "BulkSettings.")
 		if field == "" {
-			return fmt.Errorf("the request is a JSON %s, and it must be an object", kind.Value)
+			return fmt.Errorf("the request is a JSON %s, and it must be an object", value)
 		}
-		return fmt.Errorf("%s: it cannot be a JSON %s", field, kind.Value)
+		return fmt.Errorf("%s: it cannot be a JSON %s", field, value)
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }

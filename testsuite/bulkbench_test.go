@@ -87,7 +87,7 @@ func BenchmarkBulkReplay(b *testing.B) {
 	}
 	slices.Sort(ratios)
 	b.ReportMetric(float64(bare)/float64(bulk), "rate-ratio")
-	b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
+	b.ReportMetric((ratios[(len(ratios)-1)/2]+ratios[len(ratios)/2])/2, "median-ratio")
 	b.ReportMetric(float64(members*round)/bare.Seconds(), "bare/s")
 	b.ReportMetric(float64(members*round)/bulk.Seconds(), "bulk/s")
 }

@@ -33,7 +33,7 @@ func (w Workflows) BulkOperation(ctx workflow.Context, in job.BulkInput) (job.Bu
 	if in.Actor == "" {
 		in.Actor = "workflow" // started by hand: the audit says how
 	}
-	op := bulkOperation{input: in, progress: job.BulkProgress{PlanID: in.PlanID}}
+	op := bulkOperation{input: in, progress: job.BulkProgress{PlanID: in.PlanID}, dropsMisshapen: before(ctx, heedMisshapen)}
 	err := workflow.SetQueryHandlerWithOptions(ctx, job.BulkProgressQuery,
 		func() (job.BulkProgress, error) { return op.progress, nil },
 		workflow.QueryHandlerOptions{Description: "How far the operation is."})
@@ -102,6 +102,8 @@ type bulkOperation struct {
 	controls    []workflow.ReceiveChannel
 	// interrupt ends the activity that is under way, if there is one.
 	interrupt workflow.CancelFunc
+	// dropsMisshapen is true of runs that began before heedMisshapen.
+	dropsMisshapen bool
 }
 
 // listen has the signals take effect as they come.
@@ -115,7 +117,10 @@ func (op *bulkOperation) listen(ctx workflow.Context) {
 			for workflow.Await(ctx, func() bool { return signals.Len() > 0 }) == nil {
 				var control job.BulkControl
 				if !signals.ReceiveAsync(&control) {
-					continue // it did not decode and is dropped
+					continue // it is not even JSON and is dropped
+				}
+				if control.Misshapen() && op.dropsMisshapen {
+					continue
 				}
 				if control.Actor == "" {
 					control.Actor = "signal"
@@ -176,8 +181,9 @@ func (op *bulkOperation) begin(ctx workflow.Context) error {
 
 // goOn starts a new run.
 func (op *bulkOperation) goOn(ctx workflow.Context) error {
-	next := op.input
-	next.Carried, op.carried.Progress = &op.carried, op.progress
+	op.carried.Progress = op.progress
+	// Not a copy of the input, which would be written as it came if there was more in it.
+	next := job.BulkInput{PlanID: op.input.PlanID, Actor: op.input.Actor, Settings: op.input.Settings, Carried: &op.carried}
 	return workflow.NewContinueAsNewError(ctx, job.BulkWorkflowType, next)
 }
 

@@ -77,6 +77,30 @@ func TestBulkHeardBeforeGoingOn(t *testing.T) {
 	require.Equal(t, []job.PlanState{job.PlanCancelled}, b.marks)
 }
 
+// TestBulkHeedsMisshapen proves that a cancellation takes effect also when its argument
+// cannot be read, but not in a run of before, which has dropped it.
+func TestBulkHeedsMisshapen(t *testing.T) {
+	t.Parallel()
+	for _, earlier := range []bool{false, true} {
+		b := newBulk(t)
+		steps := 0
+		b.step = func() (job.BulkStepped, error) {
+			if steps++; steps > 1 {
+				return job.BulkStepped{Taken: 8, Progress: progress(job.PlanApplying, 10)}, nil
+			}
+			b.env.SignalWorkflow(job.BulkCancelMessage, map[string]any{"actor": 5})
+			return job.BulkStepped{Taken: 2, Progress: progress(job.PlanApplying, 2)}, nil
+		}
+		want := job.PlanCancelled
+		if earlier {
+			b.env.OnGetVersion("heed-misshapen-signals", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
+			want = job.PlanFinished
+		}
+		require.NoError(t, b.run(t, job.BulkInput{}))
+		require.Equal(t, []job.PlanState{want}, b.marks, "earlier: %t", earlier)
+	}
+}
+
 // TestBulkGoesOn proves that a long operation goes on as a new run with its step, its
 // progress, and its pause.
 func TestBulkGoesOn(t *testing.T) {

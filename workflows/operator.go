@@ -37,7 +37,7 @@ const (
 // job.ReplayOutput and a job.EditOutput, that of plan the JSON of a dlqstore.Plan.
 func (w Workflows) Operator(ctx workflow.Context) error {
 	// A reset keeps this id, so a signal that runs again is the same request.
-	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID}
+	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID, dropsMisshapen: before(ctx, heedMisshapen)}
 	options := w.storeActivityOptions()
 	patient := options
 	patient.StartToCloseTimeout, patient.HeartbeatTimeout = planTime, planHeartbeat
@@ -72,8 +72,16 @@ func (w Workflows) Operator(ctx workflow.Context) error {
 	}
 }
 
-// refuseMisshapen is the change that refuses signals with values of a wrong kind.
-const refuseMisshapen = "refuse-misshapen-signals"
+// heedMisshapen is the change since when a signal with values of a wrong kind is no
+// longer dropped in silence: the activity of a request refuses it, with an event, and a
+// pause, resume or cancel takes effect.
+const heedMisshapen = "heed-misshapen-signals"
+
+// before reports whether the run began before a change. It must be asked when a run
+// begins, whatever comes: what is misshapen depends on the types of this very build.
+func before(ctx workflow.Context, change string) bool {
+	return workflow.GetVersion(ctx, change, workflow.DefaultVersion, 1) == workflow.DefaultVersion
+}
 
 // request is the input of an activity that the operator workflow runs for others.
 type request[In any] interface {
@@ -100,13 +108,12 @@ func open[In request[In], Out any](
 	box.slots = append(box.slots, &slot{
 		message: message,
 		signals: workflow.GetSignalChannelWithOptions(ctx, message, workflow.SignalChannelOptions{Description: does + " It gives no answer."}),
-		accept: func(ctx workflow.Context, raw converter.RawValue, id string) (func(workflow.Context) error, error) {
+		accept: func(raw converter.RawValue, id string) (func(workflow.Context) error, error) {
 			var in In
 			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
 				return nil, err
 			}
-			// The activity refuses it, with an event. Earlier versions dropped it here.
-			if in.Misshapen() && workflow.GetVersion(ctx, refuseMisshapen, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+			if in.Misshapen() && box.dropsMisshapen {
 				return nil, errors.New("values of a wrong kind")
 			}
 			return func(ctx workflow.Context) error {
@@ -134,6 +141,8 @@ type inbox struct {
 	slots   []*slot
 	origin  string
 	running int
+	// dropsMisshapen is true of runs that began before heedMisshapen.
+	dropsMisshapen bool
 }
 
 // slot takes one kind of signal.
@@ -143,7 +152,7 @@ type slot struct {
 	// received makes the ids of requests that bring none.
 	received int
 	// accept decodes a request, and returns what carries it out.
-	accept func(ctx workflow.Context, raw converter.RawValue, id string) (func(workflow.Context) error, error)
+	accept func(raw converter.RawValue, id string) (func(workflow.Context) error, error)
 }
 
 func (b *inbox) waiting() bool {
@@ -168,7 +177,7 @@ func (b *inbox) start(ctx workflow.Context) {
 				break
 			}
 			s.received++
-			carryOut, err := s.accept(ctx, raw, fmt.Sprintf("%s-%d", b.origin, s.received))
+			carryOut, err := s.accept(raw, fmt.Sprintf("%s-%d", b.origin, s.received))
 			if err != nil {
 				workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "signal", s.message, "error", err)
 				continue

@@ -106,4 +106,18 @@ func TestReplayAgain(t *testing.T) {
 	dl, err := b.store.Get(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, 3, dl.ResurrectionCount)
+
+	line := b.move("line-1")
+	b.succeed("replay", "line-1")
+	replays, err := b.store.Replays(t.Context(), line)
+	require.NoError(t, err)
+	second := replays[0].NewWorkflowID
+	_, err = b.store.Pool().Exec(t.Context(), `update deadletter.replays set outcome = 'dead_lettered' where new_workflow_id = $1`, second)
+	require.NoError(t, err)
+	b.move(second)
+	b.succeed("replay", second)
+	b.succeed("purge", "--workflow-id", second, "--yes")
+	r = b.call("replay", "line-1")
+	require.Zero(t, r.code)
+	require.Contains(t, r.errw, "a replay of it is under way, as "+second+"-replay-", "down its line")
 }

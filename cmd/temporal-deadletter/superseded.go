@@ -22,21 +22,21 @@ func (c *cli) allowSuperseded(ctx context.Context, refused error, yes bool) erro
 	return c.confirmOn(ctx, c.errw, "Replay it all the same?", "nothing was replayed")
 }
 
-// replayedBefore tells of an earlier replay that has succeeded, is under way, or is a
-// dead letter itself, to be replayed in its turn: to replay this one once more would do
-// its work again. A person is asked; a script is told.
+// replayedBefore tells of an earlier replay, or one down its line, that has succeeded,
+// is under way, or is a dead letter itself, to be replayed in its turn: to replay this
+// one once more would do its work again. A person is asked; a script is told.
 func (c *cli) replayedBefore(ctx context.Context, s *session, key keyFlags, yes bool) error {
 	found, err := s.store.Resolve(ctx, s.config.Temporal.Namespace, key.workflowID, key.runID)
 	if err != nil {
 		return nil // the replay itself says what is wrong
 	}
-	replays, err := s.store.Replays(ctx, found)
+	line, err := s.store.Lineage(ctx, found)
 	if err != nil {
 		return err
 	}
 	what := ""
-	for i := range replays {
-		switch r := &replays[i]; {
+	for i := range line.Descendants {
+		switch r := &line.Descendants[i]; {
 		case r.Outcome == nil && what == "":
 			what = "a replay of it is under way, as " + printable(r.NewWorkflowID)
 		case r.Outcome != nil && *r.Outcome == job.OutcomeSucceeded:
