@@ -119,5 +119,6 @@ func TestReplayAgain(t *testing.T) {
 	b.succeed("purge", "--workflow-id", second, "--yes")
 	r = b.call("replay", "line-1")
 	require.Zero(t, r.code)
-	require.Contains(t, r.errw, "a replay of it is under way, as "+second+"-replay-", "down its line")
+	require.Contains(t, r.errw, "a replay of it is under way, as line-1-replay-", "down its line")
+	require.NotContains(t, r.errw, second)
 }
