@@ -138,10 +138,13 @@ where request_id = @request_id`
 		select from {schema}.replays r
 		where r.namespace = d.namespace and r.workflow_id = d.workflow_id and r.run_id = d.run_id and ` + hasTheWork + `
 	)`
-	// hasTheWork is true of such a replay r. Few need to be followed further. Like
-	// membersByKey it looks up by key, whatever the statistics are.
+	// hasTheWork is true of such a replay r. Few need to be followed further. That a
+	// person's reset made a job succeed after all is told by its event alone once its dead
+	// letter is purged. Like membersByKey it looks up by key, whatever the statistics are.
 	hasTheWork = `(r.outcome is null or r.outcome = 'succeeded' or (
 		select true from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = r.new_workflow_id limit 1
+	) or (
+		select true from {schema}.events v where v.namespace = r.namespace and v.workflow_id = r.new_workflow_id and v.verb = 'supersede' limit 1
 	) or (
 		select true from {schema}.replays t where t.namespace = r.namespace and t.workflow_id = r.new_workflow_id limit 1
 	) and exists (
@@ -159,6 +162,8 @@ where request_id = @request_id`
 		select from line
 		where outcome is null or outcome = 'succeeded' or (
 			select true from {schema}.dead_letters n where n.namespace = r.namespace and n.workflow_id = line.workflow_id limit 1
+		) or (
+			select true from {schema}.events v where v.namespace = r.namespace and v.workflow_id = line.workflow_id and v.verb = 'supersede' limit 1
 		)
 	))`
 

@@ -334,6 +334,12 @@ func TestPlanTakesTheNewest(t *testing.T) {
 	require.Zero(t, taken("w1"), "the fourth has done the work")
 	settle("cancelled")
 	require.EqualValues(t, 1, taken("w1"), "nothing else stands for it")
+	fifth := dies(keyOf("w1"), "r4")
+	reset := dlqstore.SettleRequest{Key: fifth, FirstRunID: "run", Outcome: job.OutcomeSucceeded, Replayed: true, Actor: "ann"}
+	reset.RunID = "the run after the reset"
+	require.NoError(t, store.Settle(t.Context(), reset))
+	require.NoError(t, store.Purge(t.Context(), fifth, "ann"))
+	require.Zero(t, taken("w1"), "the fifth has done the work after a reset")
 }
 
 // TestForgetPlans proves that plans are removed with their members some months after

@@ -19,9 +19,10 @@ where i.plan_id = @id and i.state = 'pending' and i.position > @after
 order by i.position
 limit @limit`
 
-	// endMembers counts only those that this very statement ends, so that the sums in
-	// plans are exact whatever is repeated. Nothing else changes a member while it is
-	// pending, so one that is no longer where it was found has ended.
+	// endMembers counts only those that this very statement ends, and writes an event for
+	// each of them that was not done, so that sums and events are exact whatever is
+	// repeated. Nothing else changes a member while it is pending, so one that is no
+	// longer where it was found has ended.
 	endMembers = `
 with ended as (
 	update {schema}.plan_items i
@@ -29,20 +30,18 @@ with ended as (
 	from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
 	where i.ctid = any(array(select t.ctid from unnest(@positions) as e (position)` + itemByKey + `))
 		and i.position = e.position and i.state = 'pending'
-	returning e.state
+	returning i.namespace, i.workflow_id, i.run_id, i.position, e.state, e.error
+), noted as (
+	insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
+	select @verb || '_' || state, @actor, namespace, workflow_id, run_id, @id, jsonb_build_object('position', position, 'error', error)
+	from ended
+	where state <> 'done'
 )
 update {schema}.plans
 set done = done + (select count(*) from ended where state = 'done'),
 	skipped = skipped + (select count(*) from ended where state = 'skipped'),
 	failed = failed + (select count(*) from ended where state = 'failed')
 where id = @id`
-
-	// insertLeftAlone writes an event for each member that a bulk verb could not do.
-	insertLeftAlone = `
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, plan_id, detail)
-select @verb || '_' || e.state, @actor, t.namespace, t.workflow_id, t.run_id, t.plan_id, jsonb_build_object('position', t.position, 'error', e.error)
-from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)` + itemByKey + `
-where t.state = 'pending' and e.state <> 'done'`
 
 	// itemByKey finds the member t of each position e, as membersByKey finds dead letters.
 	itemByKey = `
@@ -107,19 +106,12 @@ func (s *Store) endMembers(ctx context.Context, tx pgx.Tx, plan *Plan, ends []Me
 	}
 	var positions []int
 	var states, errs []string
-	leftAlone := false
 	for _, end := range ends {
 		positions, states, errs = append(positions, end.Position), append(states, string(end.State)), append(errs, text.Bounded(end.Error, maxMemberError))
-		leftAlone = leftAlone || end.State != ItemDone
 	}
 	args := pgx.NamedArgs{
 		"id": plan.ID, "positions": positions, "states": states, "errors": errs,
 		"verb": string(plan.Verb), "actor": plan.AppliedBy,
-	}
-	if leftAlone { // before the members change: it looks at those that are pending
-		if _, err := tx.Exec(ctx, s.sql(insertLeftAlone), args); err != nil {
-			return classify(err)
-		}
 	}
 	_, err := tx.Exec(ctx, s.sql(endMembers), args)
 	return classify(err)

@@ -23,7 +23,7 @@ var statements = []string{
 	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, lockPlan, applyPlan, markPlan, leaveMembers,
 	selectOldPlan, forgetMembers, forgetPlan,
 	selectMemberLetters, storePreviews,
-	selectMembers, endMembers, insertLeftAlone, lockMembers,
+	selectMembers, endMembers, lockMembers,
 	selectReplaysOf, insertReplays, countReplays, insertReplayEvents, confirmReplays, selectBegun, selectReplayedMembers, selectOutcomes,
 	selectPolicies, upsertPolicy, deletePolicy, insertPolicyEvent,
 	heldDeadLetter, whereTooMany, wherePastLast, lockPrunable, deletePruned, selectPruned, countDue, sampleDue,

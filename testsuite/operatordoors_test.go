@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -257,6 +260,27 @@ func TestMisshapenRequests(t *testing.T) {
 	require.NoError(t, err)
 	requireErrorType(t, w.wait(run, nil), job.RefusedErrorType)
 	require.Equal(t, 1, refusals(dlqstore.VerbApply))
+	run, err = w.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "carried-bulk", TaskQueue: deadletter.DefaultTaskQueue},
+		job.BulkWorkflowType, map[string]any{"plan_id": 5, "actor": "ann", "carried": map[string]any{}})
+	require.NoError(t, err)
+	requireErrorType(t, w.wait(run, nil), job.RefusedErrorType)
+	require.Equal(t, 2, refusals(dlqstore.VerbApply), "what it claims to carry spares it no check")
+
+	// Six times as long when it is passed on, which would be more than the server takes.
+	long := converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
+		Data:     []byte(`{"workflow_id": 5, "note": "` + strings.Repeat("<", 400_000) + `"}`),
+	})
+	for message := range doors {
+		w.refuses(message, long, job.RefusedErrorType)
+	}
+	require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.NoteMessage, long))
+	refusedLong := func() (n int) {
+		require.NoError(t, w.store.Pool().QueryRow(t.Context(),
+			`select count(*) from deadletter.events where verb = 'note_refused' and actor in ('update', 'signal')`).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return refusedLong() == 2 }, patience, 20*time.Millisecond, "each leaves an event")
 
 	require.EqualValues(t, 1, w.count())
 	require.NoError(t, w.tell(job.PurgeMessage, job.PurgeInput{WorkflowID: dead.GetID()}, nil))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -115,11 +116,16 @@ func (op *bulkOperation) listen(ctx workflow.Context) {
 			// Not Receive: a signal that it has been given and not yet acted upon is one
 			// that heard does not see.
 			for workflow.Await(ctx, func() bool { return signals.Len() > 0 }) == nil {
-				var control job.BulkControl
-				if !signals.ReceiveAsync(&control) {
-					continue // it is not even JSON and is dropped
+				var raw converter.RawValue // without an argument the payload is nil
+				if !signals.ReceiveAsync(&raw) {
+					continue
 				}
-				if control.Misshapen() && op.dropsMisshapen {
+				var control job.BulkControl
+				var err error
+				if raw.Payload() != nil {
+					err = converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &control)
+				}
+				if (err != nil || control.Misshapen()) && op.dropsMisshapen {
 					continue
 				}
 				if control.Actor == "" {
@@ -157,7 +163,9 @@ func (op *bulkOperation) stopActivity() {
 }
 
 func (op *bulkOperation) begin(ctx workflow.Context) error {
-	if op.input.Carried != nil {
+	// Only a run that goes on carries anything: what a person sends under this name does
+	// not spare the operation its checks.
+	if op.input.Carried != nil && workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
 		paused, by := op.carried.Paused, op.carried.PausedBy // a signal may have come before
 		op.carried = *op.input.Carried
 		op.progress = op.carried.Progress

@@ -81,14 +81,18 @@ func TestBulkHeardBeforeGoingOn(t *testing.T) {
 // cannot be read, but not in a run of before, which has dropped it.
 func TestBulkHeedsMisshapen(t *testing.T) {
 	t.Parallel()
-	for _, earlier := range []bool{false, true} {
+	for i := range 4 {
+		earlier, sent := i%2 == 1, any(map[string]any{"actor": 5})
+		if i > 1 {
+			sent = []byte("not even JSON")
+		}
 		b := newBulk(t)
 		steps := 0
 		b.step = func() (job.BulkStepped, error) {
 			if steps++; steps > 1 {
 				return job.BulkStepped{Taken: 8, Progress: progress(job.PlanApplying, 10)}, nil
 			}
-			b.env.SignalWorkflow(job.BulkCancelMessage, map[string]any{"actor": 5})
+			b.env.SignalWorkflow(job.BulkCancelMessage, sent)
 			return job.BulkStepped{Taken: 2, Progress: progress(job.PlanApplying, 2)}, nil
 		}
 		want := job.PlanCancelled
@@ -97,7 +101,7 @@ func TestBulkHeedsMisshapen(t *testing.T) {
 			want = job.PlanFinished
 		}
 		require.NoError(t, b.run(t, job.BulkInput{}))
-		require.Equal(t, []job.PlanState{want}, b.marks, "earlier: %t", earlier)
+		require.Equal(t, []job.PlanState{want}, b.marks, "earlier: %t, sent: %v", earlier, sent)
 	}
 }
 
@@ -110,6 +114,7 @@ func TestBulkGoesOn(t *testing.T) {
 	carried := &job.BulkCarried{
 		Verb: job.BulkReplay, Settings: job.BulkSettings{Canary: 5}, Step: 5, Taken: 2, Paused: true, PausedBy: "bob", Progress: progress(job.PlanPaused, 2),
 	}
+	b.env.SetContinuedExecutionRunID("the run before")
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, b.run(t, job.BulkInput{Carried: carried}), &next)
 	var in job.BulkInput

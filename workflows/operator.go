@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -15,6 +16,11 @@ import (
 // maxOperatorRequests bounds the replays by signal that run at once: the server
 // allows a workflow 2,000 pending activities.
 const maxOperatorRequests = 100
+
+// maxRequest is the most that a request may take as JSON, in bytes: the server lets no
+// payload be of more than 2 MiB, and JSON may be several times longer when it is passed
+// on than as it came.
+const maxRequest = 2<<20 - 4096
 
 // maxOperatorHistory is when the operator workflow starts a new run even if the
 // server has not suggested it yet.
@@ -102,7 +108,16 @@ func open[In request[In], Out any](
 		// What was accepted is finished, also when the operator workflow is cancelled.
 		ctx, _ = workflow.NewDisconnectedContext(ctx)
 		ctx = workflow.WithActivityOptions(ctx, options)
-		err = workflow.ExecuteActivity(ctx, activityType, in.Signed(via+"-"+id, via)).Get(ctx, &out)
+		signed := in.Signed(via+"-"+id, via)
+		if size := encodedSize(signed); size > maxRequest && !box.dropsMisshapen {
+			// The server would end this workflow for it. Without its contents it is refused
+			// by the activity too, which leaves the event.
+			var empty In
+			_ = workflow.ExecuteActivity(ctx, activityType, empty.Signed(via+"-"+id, via)).Get(ctx, nil)
+			return out, temporal.NewNonRetryableApplicationError(
+				fmt.Sprintf("the request takes %d bytes as JSON, and at most %d can be passed on", size, maxRequest), job.RefusedErrorType, nil)
+		}
+		err = workflow.ExecuteActivity(ctx, activityType, signed).Get(ctx, &out)
 		return out, err
 	}
 	box.slots = append(box.slots, &slot{
@@ -128,6 +143,14 @@ func open[In request[In], Out any](
 			return run(ctx, in, "update", workflow.GetCurrentUpdateInfo(ctx).ID)
 		},
 		workflow.UpdateHandlerOptions{Description: does})
+}
+
+func encodedSize(request any) int {
+	payload, err := converter.GetDefaultDataConverter().ToPayload(request)
+	if err != nil {
+		return 0 // which the activity's converter tells in its turn
+	}
+	return len(payload.GetData())
 }
 
 // historyIsLong reports whether the run should end and a new one go on.
