@@ -40,6 +40,7 @@ select 'replay', @actor, @namespace, m.workflow_id, m.run_id, m.request_id, @id,
 from unnest(@request_ids::text[], @workflow_ids::text[], @run_ids::text[], @new_workflow_ids::text[])
 	as m (request_id, workflow_id, run_id, new_workflow_id)`
 
+	// confirmReplays names the requests twice, so that an index is asked for these alone.
 	confirmReplays = `
 update {schema}.replays r
 set new_run_id = m.new_run_id, started_at = now(), status = 'queued'

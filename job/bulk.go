@@ -127,9 +127,7 @@ type plainBulkInput BulkInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *BulkInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainBulkInput](data)
-	*in = BulkInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainBulkInput)(in))
 	return nil
 }
 
@@ -164,9 +162,7 @@ type plainBulkControl BulkControl
 
 // UnmarshalJSON reads what can be read.
 func (c *BulkControl) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainBulkControl](data)
-	*c = BulkControl(read)
-	c.unread = rest
+	c.unread = readRequest(data, (*plainBulkControl)(c))
 	return nil
 }
 

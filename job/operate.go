@@ -180,9 +180,7 @@ type plainReplayInput ReplayInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *ReplayInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainReplayInput](data)
-	*in = ReplayInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainReplayInput)(in))
 	return nil
 }
 
@@ -196,9 +194,7 @@ type plainPurgeInput PurgeInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PurgeInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainPurgeInput](data)
-	*in = PurgeInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainPurgeInput)(in))
 	return nil
 }
 
@@ -212,9 +208,7 @@ type plainEditInput EditInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *EditInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainEditInput](data)
-	*in = EditInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainEditInput)(in))
 	return nil
 }
 
@@ -226,9 +220,7 @@ type plainNoteInput NoteInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *NoteInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainNoteInput](data)
-	*in = NoteInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainNoteInput)(in))
 	return nil
 }
 
@@ -240,9 +232,7 @@ type plainPinInput PinInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PinInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainPinInput](data)
-	*in = PinInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainPinInput)(in))
 	return nil
 }
 

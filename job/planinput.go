@@ -40,9 +40,7 @@ type plainPlanInput PlanInput
 
 // UnmarshalJSON leaves it to Check to refuse what it cannot read.
 func (in *PlanInput) UnmarshalJSON(data []byte) error {
-	read, rest := readRequest[plainPlanInput](data)
-	*in = PlanInput(read)
-	in.unread = rest
+	in.unread = readRequest(data, (*plainPlanInput)(in))
 	return nil
 }
 

@@ -31,17 +31,21 @@ func (u unread) or(other error) error {
 	return other
 }
 
-// readRequest decodes a request, as far as it can be read.
-func readRequest[T any](data []byte) (request T, rest unread) {
-	if err := json.Unmarshal(data, &request); err != nil {
-		return request, unread{raw: bytes.Clone(data), fault: requestFault(err), misshapen: true}
-	}
+// readRequest decodes a request, as far as it can be read, and returns what cannot.
+func readRequest[T any](data []byte, request *T) unread {
+	*request = *new(T)
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(new(T)); err != nil {
-		rest = unread{raw: bytes.Clone(data), fault: requestFault(err)}
+	fault := decoder.Decode(request)
+	if fault == nil {
+		return unread{}
 	}
-	return request, rest
+	*request = *new(T)
+	err := json.Unmarshal(data, request)
+	if err != nil {
+		fault = err // of a wrong kind, which says more than a key that nobody knows
+	}
+	return unread{raw: bytes.Clone(data), fault: requestFault(fault), misshapen: err != nil}
 }
 
 // writeRequest encodes a request: as it came if not all of it could be read.

@@ -164,7 +164,8 @@ type inbox struct {
 	slots   []*slot
 	origin  string
 	running int
-	// dropsMisshapen is true of runs that began before heedMisshapen.
+	// dropsMisshapen is true of runs that began before heedMisshapen, which also pass on
+	// whatever its size is.
 	dropsMisshapen bool
 }
 
