@@ -1,6 +1,8 @@
 package deadletter_test
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,15 +68,61 @@ func comparable(output string) []string {
 	return lines
 }
 
-// TestReadmeWiring proves that the README's Go program compiles as it stands.
+// wiringProgram is what the README's lines need around them to be a program.
+const wiringProgram = `package main
+
+import (
+	"context"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/dlqstore"
+)
+
+type EmailArgs struct{ To string }
+
+func SendEmail(context.Context, EmailArgs) error { return nil }
+
+func wire(ctx context.Context, databaseURL string) (any, error) {
+%s
+	return job, err
+}
+
+func main() { _ = wire }
+`
+
+// TestReadmeWiring proves that the README's lines of wiring compile as they stand.
 func TestReadmeWiring(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "wiring.go")
-	block := fenced(t, "go")[0]
-	require.Contains(t, block, "package main")
-	require.NoError(t, os.WriteFile(program, []byte(block+"\nfunc main() { _ = run }\n"), 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "vet", program).CombinedOutput()
+	require.NoError(t, os.WriteFile(program, fmt.Appendf(nil, wiringProgram, fenced(t, "go")[0]), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, program).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// TestReadmeLinks proves that each relative link of the README and the manual leads to a file.
+func TestReadmeLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(`\]\(([^):#]+)[^):]*\)`).FindAllSubmatch(text, -1) {
+			require.FileExists(t, filepath.Join(filepath.Dir(page), string(match[1])), "a link of %s", page)
+		}
+	}
+}
+
+// TestReadmeIsShort proves that the README stays a first page: the manual is in docs.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, bytes.Count(readme, []byte("\n")), 200)
 }
 
 // TestReadmeTestCommand proves that CI runs the README's test command, which must
