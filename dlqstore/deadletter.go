@@ -209,5 +209,6 @@ type Event struct {
 // Hook runs inside the transaction of a move, after the rows are written: what
 // it writes through tx becomes visible exactly when the dead letter does, and an
 // error from it undoes both. It gets the dead letter as stored, and runs once per
-// job that is moved, but again after each failed try.
+// job that is moved, but again after each failed try. Its statements have the search
+// path of the role, the database or the URL, whatever the store's own statements have.
 type Hook func(ctx context.Context, tx pgx.Tx, dl *DeadLetter) error

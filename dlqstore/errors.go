@@ -179,6 +179,9 @@ func classify(err error) error {
 
 // sentinelOf returns nil for an error that callers have no use to tell apart.
 func sentinelOf(err error, connecting bool) error {
+	if ofStandby(err) {
+		return ErrUnavailable
+	}
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
 		return sentinelOfState(pgErr.Code)
 	}
@@ -201,17 +204,14 @@ func sentinelOf(err error, connecting bool) error {
 }
 
 func sentinelOfState(state string) error {
-	switch state {
-	case "57P01", "57P02", "57P03": // shutting down, crashed, starting up
+	if isUnavailable(state) {
 		return ErrUnavailable
+	}
+	switch state {
 	case "57014", "55P03", "25P03", "25P04": // query cancelled, lock not available, idle and whole transaction timeouts
 		return ErrTimeout
 	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
 		return ErrSchema
-	}
-	switch state[:min(2, len(state))] {
-	case "08", "53": // connection exceptions, insufficient resources
-		return ErrUnavailable
 	default:
 		return nil
 	}

@@ -72,7 +72,7 @@ func (s *Store) ListEvents(ctx context.Context, f EventFilter, page EventPage) (
 		return nil, "", fmt.Errorf("events: %w", err)
 	}
 	args["limit"] = limit + 1 // one more tells whether there is a next page
-	events, err = queryText(ctx, s, s.readBounds, query, args, scanEvent)
+	events, err = queryText(ctx, s, beginRead, query, args, scanEvent)
 	if err != nil {
 		return nil, "", fmt.Errorf("events: %w", err)
 	}

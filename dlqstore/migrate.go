@@ -21,10 +21,25 @@ var migrationFiles embed.FS
 // looked at, because `create … if not exists` is no protection from a race.
 const migrateLock = 0x6465_6164_6c65_7474 // "deadlett"
 
+const (
+	// beginMigration has no bound on the server: others may hold the lock for long. The
+	// search path is ours also because a migration stores what its names mean now.
+	beginMigration = beginWrite + `; set local statement_timeout = 0; ` + ourSearchPath
+	// lockMigrations ends with the transaction. A lock of the session would stay with a
+	// pooler's connection.
+	lockMigrations      = `select pg_advisory_xact_lock(@lock)`
+	selectSchemaExists  = `select exists (select from pg_namespace where nspname = @schema)`
+	selectVersionExists = `select exists (select from pg_tables where schemaname = @schema and tablename = 'schema_version')`
+	createSchema        = `create schema {schema}`
+	createVersion       = `create table {schema}.schema_version (version int4 not null); insert into {schema}.schema_version (version) values (0)`
+	updateVersion       = `update {schema}.schema_version set version = @version`
+
+	ensureErrorTextIndex = `select {schema}.ensure_error_text_index()`
+)
+
 // Migrate creates the schema, or upgrades it to the version of this build. It may
-// run at any time, repeatedly and from many processes at once; it only adds. A
-// schema newer than this build is ErrSchema. Give it a connection to Postgres
-// itself rather than to a pooler in transaction mode: it holds a session lock.
+// run at any time, repeatedly and from many processes at once, also through a pooler in
+// transaction mode; it only adds. A schema newer than this build is ErrSchema.
 func Migrate(ctx context.Context, databaseURL string, opts ...Option) error {
 	if err := migrateSchema(ctx, databaseURL, opts); err != nil {
 		return fmt.Errorf("migrate the dead letter store: %w", err)
@@ -37,59 +52,102 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 	if err != nil {
 		return err
 	}
-	config, err := pgxpool.ParseConfig(databaseURL)
+	config, err := pgxpool.ParseConfig(databaseURL) // the URL may hold the pool's settings, as Open's
 	if err != nil {
 		return badURL(err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig) // the URL may hold the pool's settings, as Open's
+	preferPrimary(config)
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // each statement runs once
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
-		return classify(err)
+		return explainStartup(config, classify(err))
 	}
-	defer closeConn(ctx, conn) // and the lock with it
+	defer closeConn(ctx, conn)
 
-	if _, err := conn.Exec(ctx, `set statement_timeout = 0`); err != nil { // others may hold the lock for long
-		return classify(err)
-	}
-	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, int64(migrateLock)); err != nil {
-		return classify(err)
-	}
-	if err := createSchema(ctx, conn, set.schema); err != nil {
-		return classify(err)
-	}
-	migrator, err := migrate.NewMigrator(ctx, conn, qualify(`{schema}.schema_version`, set.schema))
+	migrations, err := migrationsOf(set.schema)
 	if err != nil {
-		return classify(err)
-	}
-	migrator.Data["schema"] = pgx.Identifier{set.schema}.Sanitize()
-	if err := migrator.LoadMigrations(migrationsDir()); err != nil {
 		return err
 	}
-	version, err := migrator.GetCurrentVersion(ctx)
-	if err != nil {
-		return classify(err)
+	for done := false; !done; {
+		if done, err = migrateOnce(ctx, conn, set.schema, migrations); err != nil {
+			return err
+		}
 	}
-	if newest := len(migrator.Migrations); int(version) > newest {
-		return fmt.Errorf("schema %q is at version %d, newer than version %d of this build: use a newer build: %w", set.schema, version, newest, ErrSchema)
-	}
-	if err := migrator.Migrate(ctx); err != nil {
-		return classify(err)
-	}
-	_, err = conn.Exec(ctx, qualify(ensureErrorTextIndex, set.schema)) // the extension may be there by now
-	return classify(err)
+	return nil
 }
 
-const ensureErrorTextIndex = `select {schema}.ensure_error_text_index()`
-
-// createSchema asks first: `if not exists` needs the right to create even where
-// there is nothing to do.
-func createSchema(ctx context.Context, conn *pgx.Conn, schema string) error {
-	var exists bool
-	err := conn.QueryRow(ctx, `select exists (select from pg_catalog.pg_namespace where nspname = $1)`, schema).Scan(&exists)
-	if err != nil || exists {
-		return err
+// migrateOnce makes the schema one version newer, in a transaction. It reports whether
+// the schema was of the newest version before.
+func migrateOnce(ctx context.Context, conn *pgx.Conn, schema string, migrations []*migrate.Migration) (done bool, err error) {
+	begun := false
+	var failed error
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginMigration}, func(tx pgx.Tx) error {
+		begun = true
+		done, failed = migrateTx(ctx, tx, schema, migrations)
+		return failed
+	})
+	switch {
+	case failed != nil:
+		return false, failed
+	case !begun:
+		err = refusedBegin(err)
 	}
-	_, err = conn.Exec(ctx, qualify(`create schema {schema}`, schema))
-	return err
+	return done, classify(err)
+}
+
+func migrateTx(ctx context.Context, tx pgx.Tx, schema string, migrations []*migrate.Migration) (done bool, err error) {
+	if _, err := tx.Exec(ctx, lockMigrations, pgx.NamedArgs{"lock": int64(migrateLock)}); err != nil {
+		return false, classify(err)
+	}
+	if err := ensureVersion(ctx, tx, schema); err != nil {
+		return false, classify(err)
+	}
+	var version int
+	if err := tx.QueryRow(ctx, qualify(selectVersion, schema)).Scan(&version); err != nil {
+		return false, classify(err)
+	}
+	switch newest := len(migrations); {
+	case version > newest:
+		return false, fmt.Errorf("schema %q is at version %d, newer than version %d of this build: use a newer build: %w", schema, version, newest, ErrSchema)
+	case version == newest:
+		_, err := tx.Exec(ctx, qualify(ensureErrorTextIndex, schema)) // the extension may be there by now
+		return true, classify(err)
+	}
+	next := migrations[version]
+	if _, err := tx.Exec(ctx, next.UpSQL); err != nil {
+		return false, fmt.Errorf("%s: %w", next.Name, classify(err))
+	}
+	_, err = tx.Exec(ctx, qualify(updateVersion, schema), pgx.NamedArgs{"version": next.Sequence})
+	return false, classify(err)
+}
+
+// ensureVersion makes what tells the version of a schema. It asks first: `if not
+// exists` needs the right to create even where there is nothing to do.
+func ensureVersion(ctx context.Context, tx pgx.Tx, schema string) error {
+	for _, made := range []struct{ exists, create string }{{selectSchemaExists, createSchema}, {selectVersionExists, createVersion}} {
+		var exists bool
+		if err := tx.QueryRow(ctx, made.exists, pgx.NamedArgs{"schema": schema}).Scan(&exists); err != nil {
+			return err
+		}
+		if exists {
+			continue
+		}
+		if _, err := tx.Exec(ctx, qualify(made.create, schema)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// migrationsOf returns the migrations, the first one first, for a schema.
+func migrationsOf(schema string) ([]*migrate.Migration, error) {
+	migrator, err := migrate.NewMigrator(context.Background(), nil, "") // to load them, it needs no connection
+	if err != nil {
+		return nil, err
+	}
+	migrator.Data["schema"] = pgx.Identifier{schema}.Sanitize()
+	err = migrator.LoadMigrations(migrationsDir())
+	return migrator.Migrations, err
 }
 
 func closeConn(ctx context.Context, conn *pgx.Conn) {

@@ -67,7 +67,7 @@ on conflict do nothing`
 // Give each attempt a number of its own.
 func (s *Store) Move(ctx context.Context, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
-		moved, err = s.MoveTx(ctx, tx, dl, attempts, actor, hook)
+		moved, err = s.MoveTx(ctx, tx, dl, attempts, actor, withTheirSearchPath(hook))
 		return err
 	})
 	return moved && err == nil, err

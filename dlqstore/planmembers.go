@@ -28,7 +28,7 @@ with ended as (
 	update {schema}.plan_items i
 	set state = e.state, error = e.error, finished_at = now()
 	from unnest(@positions::int[], @states::text[], @errors::text[]) as e (position, state, error)
-	where i.ctid = any(array(select t.ctid from unnest(@positions) as e (position)` + itemByKey + `))
+	where i.ctid = any(array(select t.ctid from unnest(@positions::int[]) as e (position)` + itemByKey + `))
 		and i.position = e.position and i.state = 'pending'
 	returning i.namespace, i.workflow_id, i.run_id, i.position, e.state, e.error
 ), noted as (

@@ -155,33 +155,40 @@ func listOf[T any](ctx context.Context, s *Store, what, statement string, key Ke
 
 // query runs a registered statement in a read-only transaction of its own.
 func query[T any](ctx context.Context, s *Store, statement string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
-	return queryText(ctx, s, s.readBounds, s.sql(statement), args, scan)
+	return queryText(ctx, s, beginRead, s.sql(statement), args, scan)
 }
 
 // queryFiltered runs a statement with the conditions of a filter.
 func queryFiltered[T any](ctx context.Context, s *Store, f Filter, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
-	bounds := s.readBounds
+	begin := beginRead
 	if f.needsOwnPlan() {
-		bounds = s.ownPlanBounds
+		begin += ownPlan
 	}
-	return queryText(ctx, s, bounds, text, args, scan)
+	return queryText(ctx, s, begin, text, args, scan)
 }
 
-// queryText sends the whole transaction at once: it takes one trip to the server, as
-// the bare statement would. After an error the pool drops the connection, which is
-// in a transaction then.
-func queryText[T any](ctx context.Context, s *Store, bounds, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (found []T, err error) {
+// queryText sends the statement and the commit at once, so a read takes two trips to
+// the server. The begin goes ahead: the driver may ask for a statement's types before
+// it sends a batch, and they must be looked up with our search path. After an error
+// the pool drops the connection, which is in a transaction then.
+func queryText[T any](ctx context.Context, s *Store, begin, text string, args pgx.NamedArgs, scan pgx.RowToFunc[T]) (found []T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, begin+s.settings); err != nil {
+		return nil, classify(err)
+	}
 	batch := &pgx.Batch{}
-	batch.Queue(beginRead)
-	batch.Queue(bounds)
 	batch.Queue(text, args).Query(func(rows pgx.Rows) error {
 		found, err = pgx.CollectRows(rows, scan)
 		return err
 	})
 	batch.Queue(`commit`)
-	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, classify(err)
 	}
 	return found, nil

@@ -64,10 +64,9 @@ type Store struct {
 	schema  string
 	version int // of the schema when it was opened
 	timeout time.Duration
-	bounds  string // the settings that bound a transaction on the server
-	// readBounds is the same as one statement; ownPlanBounds has ownPlan beside it.
-	readBounds, ownPlanBounds string
-	statements                map[string]string // as written → with the schema's name
+	// settings follow the begin of each transaction, and last as long as it does.
+	settings   string
+	statements map[string]string // as written → with the schema's name
 }
 
 // Open connects to the database and checks that its schema is at least of the
@@ -91,6 +90,8 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	if err != nil {
 		return nil, badURL(err)
 	}
+	suitPooler(config, set.timeout)
+	preferPrimary(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, classify(err)
@@ -102,7 +103,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	}
 	if s.version, err = s.checkVersion(ctx); err != nil {
 		pool.Close()
-		return nil, err
+		return nil, explainStartup(config, err)
 	}
 	return s, nil
 }
@@ -111,10 +112,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 func (s *Store) bound(timeout time.Duration) {
 	ms := timeout.Milliseconds()
 	s.timeout = timeout
-	s.bounds = fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
-	s.readBounds = fmt.Sprintf(`select set_config('statement_timeout', '%d', true)`, ms)
-	s.ownPlanBounds = fmt.Sprintf(
-		`select set_config('statement_timeout', '%d', true), set_config('plan_cache_mode', 'force_custom_plan', true)`, ms)
+	s.settings = fmt.Sprintf("; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d; %s", ms, ms, ourSearchPath)
 }
 
 // within returns the store with a bound in time of at least timeout.
@@ -149,8 +147,7 @@ func (s *Store) sql(statement string) string {
 	return qualified
 }
 
-// schemaMarker stands for the quoted schema in every statement. Nothing relies
-// on the search path, and nothing changes it.
+// schemaMarker stands for the quoted schema in every statement.
 const schemaMarker = "{schema}"
 
 func qualify(statement, schema string) string {
@@ -176,14 +173,24 @@ func (s *Store) inTx(ctx context.Context, begin string, fn func(ctx context.Cont
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var failed error
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin + s.bounds}, func(tx pgx.Tx) error {
+	begun := false
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin + s.settings}, func(tx pgx.Tx) error {
+		begun = true
 		failed = fn(ctx, tx)
 		return failed
 	})
-	if failed != nil {
-		return failed
+	switch {
+	case failed != nil:
+		err = failed
+	case !begun:
+		err = classify(refusedBegin(err))
+	default:
+		err = classify(err)
 	}
-	return classify(err)
+	if ofStandby(err) {
+		s.pool.Reset() // each of its connections may lead to the same server
+	}
+	return err
 }
 
 // badURL leaves out what the parser quotes: a password may be in it.

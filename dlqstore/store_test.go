@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -200,6 +201,31 @@ func TestStatementsPrepare(t *testing.T) {
 		}
 	}
 }
+
+// TestStatementsWithoutTypes proves that every statement tells the types of its
+// arguments by itself, since the simple protocol sends them as literals.
+func TestStatementsWithoutTypes(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	queries, err := store.Queries(allFilters())
+	require.NoError(t, err)
+	for name, policies := range allPolicies() {
+		for what, query := range store.PruneQueries(policies...) {
+			queries[what+" "+name] = query
+		}
+	}
+	conn, err := store.Pool().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	for name, query := range queries {
+		text, _, err := pgx.NamedArgs{}.RewriteQuery(t.Context(), conn.Conn(), query, nil)
+		require.NoError(t, err, name)
+		_, err = conn.Conn().Prepare(t.Context(), "", argument.ReplaceAllString(text, "null"))
+		require.NoError(t, err, name)
+	}
+}
+
+var argument = regexp.MustCompile(`\$\d+`)
 
 // TestOpenRefuses proves that Open says clearly what is wrong, and never repeats
 // a password or the URL.

@@ -1,0 +1,81 @@
+package dlqstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A pooler in transaction mode gives each transaction whichever server connection is
+// free. So the store leaves nothing in a session that a later transaction would need
+// or trip over: settings are local to a transaction, advisory locks are a
+// transaction's, and there are no temporary tables, cursors or notifications. Prepared
+// statements are what is left. They are worth having on a connection of our own, and
+// are not used behind a pooler.
+
+// selectBackend asks which process serves the session.
+const selectBackend = `select pg_catalog.pg_backend_pid()`
+
+// unfit marks a connection that the pool must not hand out.
+const unfit = "deadletter.unfit"
+
+// suitPooler has connections that lead through a pooler remember the types of
+// statements in the driver (cache_describe), where the others, and the URL, would
+// prepare statements on the server (cache_statement). The other modes stay as the URL
+// has them: none of them needs a session.
+//
+// Postgres tells a new connection the id of its process. A pooler cannot, because it
+// has not chosen a server by then, and makes an id up. timeout bounds the question.
+func suitPooler(config *pgxpool.Config, timeout time.Duration) {
+	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return
+	}
+	var pooled atomic.Bool // as far as it is known when a connection begins
+	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+		if pooled.Load() {
+			config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+		return nil
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		var process uint32
+		if err := conn.QueryRow(ctx, selectBackend, pgx.QueryExecModeExec).Scan(&process); err != nil {
+			return err
+		}
+		if process != conn.PgConn().PID() {
+			pooled.Store(true)
+			conn.PgConn().CustomData()[unfit] = true // the mode of a connection cannot be changed
+		}
+		return nil
+	}
+	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
+		_, drop := conn.PgConn().CustomData()[unfit]
+		return !drop, nil // and the pool makes another
+	}
+}
+
+// explainStartup adds the mend where a pooler may have refused a setting in the URL.
+func explainStartup(config *pgxpool.Config, err error) error {
+	const protocolViolation = "08P01" // PgBouncer's answer to whatever it does not take
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pgErr.Code != protocolViolation || len(config.ConnConfig.RuntimeParams) == 0 {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(config.ConnConfig.RuntimeParams))
+	return fmt.Errorf("%w; the database URL or the environment has settings that a pooler may refuse (%s): remove them, or name them in ignore_startup_parameters of PgBouncer",
+		err, strings.Join(names, ", "))
+}
