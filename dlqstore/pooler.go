@@ -29,14 +29,13 @@ const selectBackend = `select pg_catalog.pg_backend_pid()`
 const unfit = "deadletter.unfit"
 
 // suitPooler has connections that lead through a pooler remember the types of
-// statements in the driver (cache_describe), where the others, and the URL, would
-// prepare statements on the server (cache_statement). The other modes stay as the URL
-// has them: none of them needs a session.
+// statements in the driver (cache_describe), where a direct connection, or the URL,
+// has a mode that needs a session. The modes exec and simple_protocol need none.
 //
 // Postgres tells a new connection the id of its process. A pooler cannot, because it
 // has not chosen a server by then, and makes an id up. timeout bounds the question.
 func suitPooler(config *pgxpool.Config, timeout time.Duration) {
-	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+	if !needsSession(config.ConnConfig) {
 		return
 	}
 	var pooled atomic.Bool // as far as it is known when a connection begins
@@ -47,7 +46,7 @@ func suitPooler(config *pgxpool.Config, timeout time.Duration) {
 		return nil
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		if !needsSession(conn.Config()) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -66,6 +65,12 @@ func suitPooler(config *pgxpool.Config, timeout time.Duration) {
 		_, drop := conn.PgConn().CustomData()[unfit]
 		return !drop, nil // and the pool makes another
 	}
+}
+
+// needsSession reports whether a statement may rely on what an earlier message left in
+// the session: a prepared statement, or with describe_exec the unnamed one.
+func needsSession(config *pgx.ConnConfig) bool {
+	return config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement || config.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec
 }
 
 // explainStartup adds the mend where a pooler may have refused a setting in the URL.

@@ -219,15 +219,21 @@ func (c *Config) SchemaExists(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	parsed.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing stays on a pooler's connection
 	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
-	err = conn.QueryRow(ctx, selectSchemaExists, c.Schema).Scan(&exists)
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginLook}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, selectSchemaExists, c.Schema).Scan(&exists)
+	})
 	return exists, err
 }
+
+// beginLook keeps the functions and operators of other schemas out.
+const beginLook = `begin read only; set local search_path = pg_catalog, pg_temp`
 
 // selectSchemaExists looks for the table that every migration needs.
 const selectSchemaExists = `select exists (select from pg_catalog.pg_tables where schemaname = $1 and tablename = 'schema_version')`
