@@ -18,13 +18,16 @@
 //   - Every mutation writes an event with its actor in the same transaction.
 //   - Counts and groups are exact at any moment and do not read the table: triggers
 //     keep a summary, whoever writes, and [Store.Compact] keeps it small.
-//   - Every operation is bounded in time, see [WithTimeout], and none changes the
-//     search path: a hook's own SQL resolves as on any connection of the pool.
+//   - Every operation is bounded in time, see [WithTimeout].
+//   - The search path of the role, the database or the URL does not change what a
+//     statement does. A hook's own SQL has that search path.
+//   - It works through a pooler in transaction mode: nothing that a later transaction
+//     needs, or trips over, is left in a session.
 //
 // Each write has a Tx form for callers who bring a transaction. It expects READ
 // COMMITTED; under a stricter level a concurrent duplicate ends in a
-// serialization failure, to be retried by the caller. The bounds in time are then
-// the caller's too.
+// serialization failure, to be retried by the caller. The bounds in time and the search
+// path are then the caller's too.
 //
 // Most callers want package operator, which needs no more than these: [Open],
 // [Migrate], the filters, and the types of rows. What moves, begins, confirms, settles
