@@ -152,7 +152,7 @@ func lastAttempt(t *trail, in *job.MoveInput) ended {
 	switch {
 	case t.scheduled == nil:
 		return t.count(in, in.Charged, nil)
-	case started != nil && job.IsFree(failure.GetApplicationFailureInfo().GetType()):
+	case started != nil && isFree(failure, in):
 		// Its last attempt does not count.
 		t.started, t.closed = nil, nil
 		end := t.count(in, in.Charged+max(int(started.GetAttempt())-1, 0), nil)
@@ -161,6 +161,13 @@ func lastAttempt(t *trail, in *job.MoveInput) ended {
 	default:
 		return ended{said: saying("the last attempt", failure)}
 	}
+}
+
+// isFree reports whether the attempt that ended so costs nothing. A job that is not
+// moving yet waits out its grace when its type is unknown.
+func isFree(failure *failurepb.Failure, in *job.MoveInput) bool {
+	kind := failure.GetApplicationFailureInfo().GetType()
+	return job.IsFree(kind) || in.Policy.UnknownTypeGrace > 0 && job.IsUnknownType(kind, failure.GetMessage(), in.JobType)
 }
 
 // count sets how many attempts there were; p is the state of a handler that waits

@@ -105,11 +105,7 @@ func Backoff(policy temporal.RetryPolicy, n int, jitter time.Duration) time.Dura
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
-	grown := float64(max(policy.InitialInterval, 0)) * math.Pow(max(policy.BackoffCoefficient, 1), float64(max(n-1, 0)))
-	wait := limit
-	if grown < float64(limit) {
-		wait = time.Duration(grown)
-	}
+	wait := job.Backoff(policy.InitialInterval, policy.BackoffCoefficient, limit, n)
 	if room := limit - wait; jitter < room {
 		return wait + max(jitter, 0)
 	}

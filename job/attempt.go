@@ -30,6 +30,14 @@ type Carried struct {
 	Due     time.Time `json:"due"`
 	// Attempts are those of earlier runs, without their messages.
 	Attempts []AttemptRecord `json:"attempts,omitempty"`
+	Unknown  UnknownType     `json:"unknown_type,omitzero"`
+}
+
+// UnknownType is how often in a row, and since when, workers did not know the type of
+// a job. Zero means that the last one did.
+type UnknownType struct {
+	Since time.Time `json:"since"`
+	Tries int       `json:"tries"`
 }
 
 // AttemptRecord is one attempt as its worker saw it.

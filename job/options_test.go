@@ -18,13 +18,14 @@ func TestPolicyWire(t *testing.T) {
 	t.Parallel()
 	const wire = `{"max_attempts": 3, "base_delay": "3s", "backoff_multiplier": 2, "max_delay": "1h", "jitter_max_delay": "1s",
 		"circuit_breaker_delay": "5s", "max_job_age": "24h", "attempt_timeout": "15m", "heartbeat_timeout": "1m",
-		"retry_zombies": true, "dead_letter_timeouts": true, "discard_cancelled": true}`
+		"retry_zombies": true, "dead_letter_timeouts": true, "discard_cancelled": true, "unknown_type_grace": "90s"}`
 	var policy job.Policy
 	require.NoError(t, json.Unmarshal([]byte(wire), &policy))
 	want := job.Policy{
 		MaxAttempts: 3, BaseDelay: 3 * time.Second, BackoffMultiplier: 2, MaxDelay: time.Hour, JitterMaxDelay: time.Second,
 		CircuitBreakerDelay: 5 * time.Second, MaxJobAge: 24 * time.Hour, AttemptTimeout: 15 * time.Minute, HeartbeatTimeout: time.Minute,
 		RetryZombies: true, DeadLetterTimeouts: true, DiscardCancelled: true,
+		UnknownTypeGrace: 90 * time.Second,
 	}
 	require.Equal(t, want, policy)
 	again, err := json.Marshal(policy)
@@ -45,8 +46,9 @@ func TestPolicyDefaults(t *testing.T) {
 	require.Equal(t, job.Policy{
 		MaxAttempts: 3, BaseDelay: 3 * time.Second, BackoffMultiplier: 2, MaxDelay: time.Hour, JitterMaxDelay: time.Second,
 		CircuitBreakerDelay: 5 * time.Second, MaxJobAge: 24 * time.Hour, AttemptTimeout: 15 * time.Minute, HeartbeatTimeout: -time.Second,
+		UnknownTypeGrace: 5 * time.Minute,
 	}, job.Policy{}.WithDefaults())
-	off := job.Policy{MaxAttempts: -1, BaseDelay: -1, BackoffMultiplier: 1, MaxDelay: -1, JitterMaxDelay: -1, CircuitBreakerDelay: -1, MaxJobAge: -1, AttemptTimeout: -1, HeartbeatTimeout: -1}
+	off := job.Policy{MaxAttempts: -1, BaseDelay: -1, BackoffMultiplier: 1, MaxDelay: -1, JitterMaxDelay: -1, CircuitBreakerDelay: -1, MaxJobAge: -1, AttemptTimeout: -1, HeartbeatTimeout: -1, UnknownTypeGrace: -1}
 	require.Equal(t, off, off.WithDefaults())
 	require.NoError(t, off.Validate())
 }
@@ -64,6 +66,7 @@ func TestPolicyFaults(t *testing.T) {
 		{`{"backoff_multiplier": 0.99}`, "backoff_multiplier: 0.99 is not a number of at least 1"},
 		{`{"backoff_multiplier": -2}`, "backoff_multiplier: -2 is not"},
 		{`{"heartbeat_timeout": "10ms"}`, "heartbeat_timeout: 10ms is too short"},
+		{`{"unknown_type_grace": 300}`, "unknown_type_grace: 300 is not a duration string"},
 		{`{"retry_zombies": 1}`, "retry_zombies: 1 is not true or false"},
 		{`{"max_retries": 3}`, "max_retries: the policy has no such field"},
 		{`[]`, "policy must be a JSON object"},

@@ -48,6 +48,11 @@ type Policy struct {
 	DeadLetterTimeouts bool
 	// DiscardCancelled drops a cancelled job instead of dead-lettering it.
 	DiscardCancelled bool
+	// UnknownTypeGrace is for how long, from the first time that a worker did not know
+	// the job type, such attempts cost nothing: in a rolling deploy a newer worker may
+	// still take the job. The budget is spent after it. Zero means 5m; negative means
+	// none.
+	UnknownTypeGrace time.Duration
 }
 
 // The defaults of a Policy.
@@ -60,6 +65,7 @@ const (
 	DefaultCircuitBreakerDelay = 5 * time.Second
 	DefaultMaxJobAge           = 24 * time.Hour
 	DefaultAttemptTimeout      = 15 * time.Minute
+	DefaultUnknownTypeGrace    = 5 * time.Minute
 	// DefaultEnqueueHeartbeatTimeout is used by Enqueue only; a bare start has none.
 	DefaultEnqueueHeartbeatTimeout = time.Minute
 )
@@ -83,6 +89,7 @@ func (p Policy) WithDefaults() Policy {
 		{&p.CircuitBreakerDelay, DefaultCircuitBreakerDelay},
 		{&p.MaxJobAge, DefaultMaxJobAge},
 		{&p.AttemptTimeout, DefaultAttemptTimeout},
+		{&p.UnknownTypeGrace, DefaultUnknownTypeGrace},
 		{&p.HeartbeatTimeout, -time.Second},
 	} {
 		if *field.value == 0 {
@@ -90,6 +97,20 @@ func (p Policy) WithDefaults() Policy {
 		}
 	}
 	return p
+}
+
+// Backoff is the wait before attempt n+1 without jitter: min(base · multiplier^(n-1),
+// limit). A limit of 0 or less means none. It neither overflows nor goes below zero,
+// for any n.
+func Backoff(base time.Duration, multiplier float64, limit time.Duration, n int) time.Duration {
+	if limit <= 0 {
+		limit = math.MaxInt64
+	}
+	grown := float64(max(base, 0)) * math.Pow(max(multiplier, 1), float64(max(n-1, 0)))
+	if grown < float64(limit) {
+		return time.Duration(grown)
+	}
+	return limit
 }
 
 // Validate returns every fault of the policy joined into one error, or nil.
@@ -120,6 +141,7 @@ func (p *Policy) policyFields() (durations map[string]*time.Duration, flags map[
 		"max_job_age":           &p.MaxJobAge,
 		"attempt_timeout":       &p.AttemptTimeout,
 		"heartbeat_timeout":     &p.HeartbeatTimeout,
+		"unknown_type_grace":    &p.UnknownTypeGrace,
 	}
 	flags = map[string]*bool{
 		"retry_zombies":        &p.RetryZombies,

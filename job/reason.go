@@ -19,7 +19,7 @@ const (
 	ReasonThrottled            Reason = "throttled"              // the budget is spent and the last failure was a throttle
 	ReasonRetryLifetimeExpired Reason = "retry_lifetime_expired" // too old, or the next wait would make it so
 	ReasonTimeout              Reason = "timeout"                // the last attempt passed attempt_timeout
-	ReasonUnknownJobType       Reason = "unknown_job_type"       // the budget is spent and no worker knew the type
+	ReasonUnknownJobType       Reason = "unknown_job_type"       // no worker knew the type: the grace is over and the budget is spent
 	ReasonTerminated           Reason = "terminated"             // terminated or timed out from outside
 )
 

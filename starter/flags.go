@@ -52,6 +52,7 @@ func parse(args []string, errw io.Writer) (*request, error) {
 	flags.DurationVar(&p.MaxJobAge, "max-job-age", 0, "most that the job may take in all (default 24h)")
 	flags.DurationVar(&p.AttemptTimeout, "attempt-timeout", 0, "most that one attempt may take (default 15m)")
 	flags.DurationVar(&p.HeartbeatTimeout, "heartbeat-timeout", 0, "silence after which a worker counts as dead (default 1m)")
+	flags.DurationVar(&p.UnknownTypeGrace, "unknown-type-grace", 0, "how long to wait, free of charge, for a worker that knows the job type (default 5m, -1s none)")
 	flags.BoolVar(&p.RetryZombies, "retry-zombies", false, "retry an attempt whose worker died")
 	flags.BoolVar(&p.DeadLetterTimeouts, "dead-letter-timeouts", false, "dead-letter the first attempt that times out")
 	flags.BoolVar(&p.DiscardCancelled, "discard-cancelled", false, "keep no dead letter of a cancelled job")

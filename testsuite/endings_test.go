@@ -63,7 +63,7 @@ func TestEndings(t *testing.T) {
 		{"fatal", deadletter.Job{Type: "Fatal", Policy: quick(3)}, job.ReasonFatalError, &one, "no such customer"},
 		{"wrapped fatal", deadletter.Job{Type: "WrappedFatal", Policy: quick(3)}, job.ReasonFatalError, &one, "card expired"},
 		{"panic", deadletter.Job{Type: "Panic", Policy: quick(2)}, job.ReasonMaxRetriesExceeded, &two, "index out of range"},
-		{"unknown type", deadletter.Job{Type: "NoSuchHandler", Policy: quick(3)}, job.ReasonUnknownJobType, &three, "NoSuchHandler"},
+		{"unknown type", deadletter.Job{Type: "NoSuchHandler", Policy: noGrace(3)}, job.ReasonUnknownJobType, &three, "NoSuchHandler"},
 		{
 			"attempt timeout",
 			deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 2, BaseDelay: time.Millisecond, AttemptTimeout: time.Second}},

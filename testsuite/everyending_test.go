@@ -64,7 +64,7 @@ func TestEveryEnding(t *testing.T) {
 		"panic":            {start("Panic", quick(2)), job.ReasonMaxRetriesExceeded},
 		"undecodable":      {start("Number", quick(2), "no number"), job.ReasonMaxRetriesExceeded},
 		"oversized result": {start("Oversize", quick(2)), job.ReasonFatalError},
-		"unknown type":     {start("NoSuch", quick(2)), job.ReasonUnknownJobType},
+		"unknown type":     {start("NoSuch", noGrace(2)), job.ReasonUnknownJobType},
 		"attempt timeout":  {start("Hang", deadletter.Policy{MaxAttempts: 1, AttemptTimeout: time.Second}), job.ReasonTimeout},
 		"age, next wait":   {start("Fail", deadletter.Policy{BaseDelay: time.Hour, MaxJobAge: 10 * time.Minute}), job.ReasonRetryLifetimeExpired},
 		"age, attempt":     {start("Hang", deadletter.Policy{MaxJobAge: 10 * time.Second}), job.ReasonRetryLifetimeExpired},

@@ -71,11 +71,22 @@ func newReplayer(t testing.TB) worker.WorkflowReplayer {
 
 // scenarios are the paths through the workflow code, each with a run that took it.
 var scenarios = map[string]func(w *world) client.WorkflowRun{
-	"success":          func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fine"}, "argument") },
-	"retried-success":  func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Second", Policy: quick(3)}) },
-	"max-retries":      func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fail", Policy: quick(2)}) },
-	"fatal":            func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fatal"}) },
-	"unknown-job-type": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "NoSuch", Policy: quick(1)}) },
+	"success":         func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fine"}, "argument") },
+	"retried-success": func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Second", Policy: quick(3)}) },
+	"max-retries":     func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fail", Policy: quick(2)}) },
+	"fatal":           func(w *world) client.WorkflowRun { return w.enqueue(deadletter.Job{Type: "Fatal"}) },
+	"unknown-job-type": func(w *world) client.WorkflowRun {
+		return w.enqueue(deadletter.Job{Type: "NoSuch", Policy: noGrace(1)})
+	},
+	"unknown-job-type-grace": func(w *world) client.WorkflowRun {
+		policy := quick(1)
+		policy.UnknownTypeGrace = 2 * time.Second
+		return w.enqueue(deadletter.Job{Type: "NoSuch", Policy: policy})
+	},
+	"unknown-job-type-foreign": func(w *world) client.WorkflowRun {
+		w.startForeign()
+		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Unknown", "task_queue": "foreign", "policy": map[string]any{"max_attempts": 1, "base_delay": "1s"}})
+	},
 	"timeout": func(w *world) client.WorkflowRun {
 		return w.enqueue(deadletter.Job{Type: "Hang", Policy: deadletter.Policy{MaxAttempts: 1, AttemptTimeout: time.Second}})
 	},
@@ -196,6 +207,13 @@ func (w *world) startForeign() {
 		return nil
 	}, activity.RegisterOptions{Name: "Foreign"})
 	foreign.RegisterActivityWithOptions(hang, activity.RegisterOptions{Name: "Silent"})
+	var unknown atomic.Int32
+	foreign.RegisterActivityWithOptions(func(context.Context) error {
+		if unknown.Add(1) == 1 {
+			return temporal.NewApplicationError("Activity function Unknown is not registered on this Worker, available activities: []", "NotFoundError")
+		}
+		return nil
+	}, activity.RegisterOptions{Name: "Unknown"})
 	w.start(foreign)
 }
 

@@ -232,3 +232,10 @@ func (w *world) status(run client.WorkflowRun) enumspb.WorkflowExecutionStatus {
 func quick(attempts int) deadletter.Policy {
 	return deadletter.Policy{MaxAttempts: attempts, BaseDelay: 10 * time.Millisecond, BackoffMultiplier: 1}
 }
+
+// noGrace is quick without patience for a type that no worker knows.
+func noGrace(attempts int) deadletter.Policy {
+	policy := quick(attempts)
+	policy.UnknownTypeGrace = -1
+	return policy
+}

@@ -46,11 +46,16 @@ func (w Workflows) move(ctx workflow.Context, j running, end ending) job.MoveRes
 	ctx = workflow.WithDataConverter(ctx, converter.GetDefaultDataConverter())
 	ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
 
+	policy := j.options.Policy
+	if policy.UnknownTypeGrace == job.DefaultUnknownTypeGrace {
+		// Left out: a dead-letter worker of before it was refuses a field that it does not know.
+		policy.UnknownTypeGrace = 0
+	}
 	input := job.MoveInput{
 		Reason:           end.reason,
 		JobType:          text.Clipped(j.options.Type, maxFaultText),
 		TaskQueue:        text.Clipped(j.options.TaskQueue, maxFaultText),
-		Policy:           j.options.Policy,
+		Policy:           policy,
 		Tags:             j.options.Tags,
 		Lineage:          j.lineage,
 		OptionsReadable:  j.readable,

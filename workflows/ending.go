@@ -43,7 +43,7 @@ func refused(fault *job.Fault) ending {
 func (j *running) classify(err error, jobCancelled bool) ending {
 	policy := j.options.Policy
 	policy.MaxAttempts -= j.charged // below 0 still means no limit
-	end := classify(err, jobCancelled, policy)
+	end := classify(err, jobCancelled, policy, j.options.Type)
 	if end.attempts != nil {
 		*end.attempts += j.charged
 	}
@@ -54,6 +54,9 @@ func (j *running) classify(err error, jobCancelled bool) ending {
 			end.reason = job.ReasonCircuitBreakerOpen // the breaker refused until the end
 		}
 		end.note = j.ageNote(plannedNext(trailer))
+	}
+	if end.reason == job.ReasonUnknownJobType {
+		end.note = j.graceNote()
 	}
 	return end
 }
@@ -70,7 +73,7 @@ func (j *running) cancelledWaiting() ending {
 // classify names the reason of a handler's final failure by its first cause and
 // timeout type. The retry state only refines it: it differs between server
 // versions. Message texts are never looked at.
-func classify(err error, jobCancelled bool, policy job.Policy) ending {
+func classify(err error, jobCancelled bool, policy job.Policy, jobType string) ending {
 	var end ending
 	cause := err
 	retryState := enumspb.RETRY_STATE_UNSPECIFIED
@@ -95,14 +98,16 @@ func classify(err error, jobCancelled bool, policy job.Policy) ending {
 			end.attempts = count(0)
 		}
 	case *temporal.ApplicationError:
-		end.reason = applicationReason(cause, retryState)
+		end.reason = applicationReason(cause, retryState, jobType)
 	case *temporal.ServerError:
 		// The server refused the handler's result or failure, for its size.
 		end.reason = job.ReasonFatalError
 	default: // a panic, or a kind of failure that a later SDK adds
 		end.reason = ordinaryReason(retryState)
 	}
-	if jobCancelled && retryState == enumspb.RETRY_STATE_CANCEL_REQUESTED {
+	// An unknown type is not retryable during its grace only, when it is no ending.
+	inGrace := end.reason == job.ReasonUnknownJobType && retryState == enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE
+	if jobCancelled && (retryState == enumspb.RETRY_STATE_CANCEL_REQUESTED || inGrace) {
 		end.reason = job.ReasonCancelled
 	}
 	return end
@@ -130,18 +135,15 @@ func timeoutReason(kind enumspb.TimeoutType) job.Reason {
 	}
 }
 
-// activityNotRegistered is the type that a Go worker gives to the failure of a
-// task whose activity type it does not know.
-const activityNotRegistered = "ActivityNotRegisteredError"
-
-func applicationReason(cause *temporal.ApplicationError, retryState enumspb.RetryState) job.Reason {
+func applicationReason(cause *temporal.ApplicationError, retryState enumspb.RetryState, jobType string) job.Reason {
+	unknown := !cause.NonRetryable() && job.IsUnknownType(cause.Type(), cause.Message(), jobType)
 	switch {
+	case unknown && retryState != enumspb.RETRY_STATE_TIMEOUT:
+		return job.ReasonUnknownJobType
 	case cause.NonRetryable(), retryState == enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE:
 		return job.ReasonFatalError
 	case cause.Type() == job.ThrottledErrorType && retryState != enumspb.RETRY_STATE_TIMEOUT:
 		return job.ReasonThrottled
-	case cause.Type() == activityNotRegistered && retryState != enumspb.RETRY_STATE_TIMEOUT:
-		return job.ReasonUnknownJobType
 	default:
 		return ordinaryReason(retryState)
 	}

@@ -31,6 +31,12 @@ func serverFailure() *failurepb.Failure {
 	}}
 }
 
+func unknownToTypeScript() *failurepb.Failure {
+	failure := application("NotFoundError", false)
+	failure.Message = "Activity function SendEmail is not registered on this Worker, available activities: []"
+	return failure
+}
+
 func cancelledFailure() *failurepb.Failure {
 	return &failurepb.Failure{FailureInfo: &failurepb.Failure_CanceledFailureInfo{CanceledFailureInfo: &failurepb.CanceledFailureInfo{}}}
 }
@@ -71,8 +77,11 @@ func TestClassify(t *testing.T) {
 		{"attempt timeout, not retried", timeout(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil), nonRetryable, 6, false, job.ReasonTimeout, -1},
 		{"zombie", timeout(enumspb.TIMEOUT_TYPE_HEARTBEAT, nil), nonRetryable, 6, false, job.ReasonZombie, -1},
 		{"zombie, retried", timeout(enumspb.TIMEOUT_TYPE_HEARTBEAT, nil), maxAttempts, 6, false, job.ReasonZombie, 5},
-		{"unknown type", application(activityNotRegistered, false), maxAttempts, 6, false, job.ReasonUnknownJobType, 5},
-		{"unknown type, too late", application(activityNotRegistered, false), tooLate, 6, false, job.ReasonRetryLifetimeExpired, -1},
+		{"unknown type", application(job.GoUnknownType, false), maxAttempts, 6, false, job.ReasonUnknownJobType, 5},
+		{"unknown type, too late", application(job.GoUnknownType, false), tooLate, 6, false, job.ReasonRetryLifetimeExpired, -1},
+		{"unknown type, another SDK", unknownToTypeScript(), maxAttempts, 6, false, job.ReasonUnknownJobType, 5},
+		{"cancelled in the grace", application(job.GoUnknownType, false), nonRetryable, 6, true, job.ReasonCancelled, -1},
+		{"a handler's own NotFoundError", application("NotFoundError", false), maxAttempts, 6, false, job.ReasonMaxRetriesExceeded, 5},
 		{"result too large, 1.29", serverFailure(), nonRetryable, 6, false, job.ReasonFatalError, -1},
 		{"cancelled", cancelledFailure(), nonRetryable, 6, true, job.ReasonCancelled, -1},
 		{"fails when cancelled", application("", false), asked, 6, true, job.ReasonCancelled, -1},
@@ -88,7 +97,7 @@ func TestClassify(t *testing.T) {
 					ScheduledEventId: 5, StartedEventId: c.started, RetryState: c.state,
 				}},
 			})
-			end := classify(err, c.cancelled, job.Policy{MaxAttempts: 5})
+			end := classify(err, c.cancelled, job.Policy{MaxAttempts: 5}, "SendEmail")
 			require.Equal(t, c.reason, end.reason)
 			require.EqualValues(t, 5, end.scheduled)
 			require.Equal(t, c.started, end.started)
@@ -101,7 +110,7 @@ func TestClassify(t *testing.T) {
 	}
 	t.Run("cancelled without waiting", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, job.ReasonCancelled, classify(temporal.NewCanceledError(), true, job.Policy{}).reason)
+		require.Equal(t, job.ReasonCancelled, classify(temporal.NewCanceledError(), true, job.Policy{}, "").reason)
 	})
 }
 

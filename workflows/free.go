@@ -12,9 +12,13 @@ import (
 )
 
 // free is an execution of the handler that ended without a charge: snoozed,
-// refused by an open circuit breaker, or interrupted by its worker's shutdown.
+// refused by an open circuit breaker, interrupted by its worker's shutdown, or on a
+// worker that does not know the type, within the grace for that.
 type free struct {
-	kind    string // one of job.FreeErrorTypes
+	kind    string // one of job.FreeErrorTypes, or of an unknown type
+	unknown bool
+	// attempt is the number of its last attempt where the server has told it, else 0.
+	attempt int
 	delay   time.Duration
 	text    string
 	trailer job.Trailer
@@ -46,9 +50,14 @@ func asFree(err error) (free, bool) {
 func (j *running) reschedule(ctx workflow.Context, f free) *ending {
 	j.last = &f
 	// The attempts before the last one of the execution failed and are charged.
-	j.charged += max(j.attemptOf(ctx, f)-1, 0)
+	charged := max(j.attemptOf(ctx, f)-1, 0)
+	j.charged += charged
 	j.attempts = job.AddRecord(j.attempts, f.trailer.Attempts...)
-	if f.kind == job.CircuitOpenErrorType {
+	j.noteUnknown(workflow.Now(ctx), f, charged)
+	switch {
+	case f.unknown:
+		f.delay = j.graceWait(workflow.Now(ctx))
+	case f.kind == job.CircuitOpenErrorType:
 		f.delay = max(j.options.Policy.CircuitBreakerDelay, 0)
 	}
 	if limit := j.options.Policy.MaxJobAge; limit > 0 {
@@ -92,8 +101,8 @@ func retryNow(ctx workflow.Context) workflow.ReceiveChannel {
 // attemptOf is the number of the execution's last attempt. A worker without the
 // plugin does not tell it; the job's history does, for one more event.
 func (j *running) attemptOf(ctx workflow.Context, f free) int {
-	if f.trailer.Attempt > 0 {
-		return f.trailer.Attempt
+	if known := max(f.trailer.Attempt, f.attempt); known > 0 {
+		return known
 	}
 	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: 10 * time.Second})
 	var attempt int
@@ -153,7 +162,7 @@ func withoutMessages(log []job.AttemptRecord) []job.AttemptRecord {
 // that are left.
 func (j *running) continueAsNew(ctx workflow.Context) error {
 	ctx = workflow.WithValue(ctx, carryKey{}, job.Carried{
-		Charged: j.charged, Created: j.created, Due: j.due, Attempts: withoutMessages(j.attempts),
+		Charged: j.charged, Created: j.created, Due: j.due, Attempts: withoutMessages(j.attempts), Unknown: j.unknown,
 	})
 	return workflow.NewContinueAsNewError(ctx, job.WorkflowType, append([]any{j.input}, j.args...)...)
 }

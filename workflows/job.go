@@ -65,6 +65,9 @@ func (w Workflows) Job(
 			panic(fmt.Sprintf("deadletter: the handler's result cannot be read: %v", err))
 		}
 		free, ok := asFree(err)
+		if !ok {
+			free, ok = j.asUnknown(ctx, err)
+		}
 		if !ok || ctx.Err() != nil {
 			return nil, w.bury(ctx, j, j.classify(err, ctx.Err() != nil))
 		}
@@ -79,7 +82,7 @@ func (w Workflows) Job(
 
 // execute runs the handler with the budget and the age that are left.
 func (j *running) execute(ctx workflow.Context, ageLeft time.Duration) (any, error) {
-	options := j.activityOptions(ageLeft)
+	options := j.activityOptions(ageLeft, j.graceLeft(workflow.Now(ctx)) > 0)
 	// Said aloud: an activity that is started eagerly does not inherit it.
 	options.Priority = workflow.GetInfo(ctx).Priority
 	ctx = workflow.WithActivityOptions(ctx, options)
@@ -119,6 +122,8 @@ type running struct {
 	attempts []job.AttemptRecord
 	// last is the free ending of the execution before, nil for the first.
 	last *free
+	// unknown is what the job knows of workers that did not know its type.
+	unknown job.UnknownType
 }
 
 // accept reads the options and arguments. With a fault, what could be read is
@@ -128,6 +133,7 @@ func accept(ctx workflow.Context, options converter.RawValue, args []converter.R
 	j := running{lineage: lineage.FromMemo(info.Memo), input: options, created: info.WorkflowStartTime}
 	if carried := carriedFrom(ctx); carried != nil {
 		j.charged, j.created, j.due, j.attempts = carried.Charged, carried.Created, carried.Due, carried.Attempts
+		j.unknown = carried.Unknown
 	}
 
 	err := j.readOptions(options)
@@ -163,7 +169,7 @@ func (j *running) readOptions(options converter.RawValue) error {
 	return err
 }
 
-func (j *running) activityOptions(ageLeft time.Duration) workflow.ActivityOptions {
+func (j *running) activityOptions(ageLeft time.Duration, grace bool) workflow.ActivityOptions {
 	p := j.options.Policy
 	retry := &temporal.RetryPolicy{
 		InitialInterval:    max(p.BaseDelay, time.Millisecond), // the server refuses 0
@@ -179,6 +185,11 @@ func (j *running) activityOptions(ageLeft time.Duration) workflow.ActivityOption
 		retry.MaximumInterval = p.MaxDelay
 	}
 	retry.InitialInterval = min(retry.InitialInterval, retry.MaximumInterval)
+	if grace {
+		// Only this one: what other SDKs answer has types that handlers raise too, and a
+		// handler's failure is for the server to retry.
+		retry.NonRetryableErrorTypes = append(retry.NonRetryableErrorTypes, job.GoUnknownType)
+	}
 	if !p.RetryZombies {
 		retry.NonRetryableErrorTypes = append(retry.NonRetryableErrorTypes, "TemporalTimeout:Heartbeat")
 	}

@@ -46,6 +46,8 @@ func demoJobs() []demoJob {
 	}
 	slow := soon(1)
 	slow.AttemptTimeout = time.Second
+	unknown := soon(2)
+	unknown.UnknownTypeGrace = 2 * time.Second // no newer worker is to come
 	patient := soon(5)
 	patient.BaseDelay = time.Hour
 	return []demoJob{
@@ -66,7 +68,7 @@ func demoJobs() []demoJob {
 			outcome: outcomeDead, reason: job.ReasonTimeout, attempts: 1,
 		},
 		{
-			name: unknownName, jobType: "NoSuchHandler", policy: soon(2),
+			name: unknownName, jobType: "NoSuchHandler", policy: unknown,
 			outcome: outcomeDead, reason: job.ReasonUnknownJobType, attempts: 2,
 		},
 		{
