@@ -204,3 +204,28 @@ func TestUnknownToOtherSDKs(t *testing.T) {
 	w.atMost(t, 17, own)
 	require.ErrorContains(t, w.wait(never, nil), "unknown_job_type after 2 attempts")
 }
+
+// TestUnknownAnswerAfterGrace proves that a try which began within the grace and ended
+// after it is free too: the budget is spent by executions that begin after the grace.
+func TestUnknownAnswerAfterGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	slow := worker.New(w.client, "slow", worker.Options{})
+	slow.RegisterActivityWithOptions(func(context.Context) error {
+		if calls.Add(1) == 2 {
+			<-time.After(3 * time.Second) // as long as a backlog, say
+		}
+		return temporal.NewApplicationError("unable to find activityType=Late", job.GoUnknownType)
+	}, activity.RegisterOptions{Name: "Late"})
+	w.start(slow)
+	w.startJobs(nil)
+	w.startDLQ(nil)
+	run := w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Late", "task_queue": "slow", "policy": map[string]any{
+		"max_attempts": 2, "base_delay": "1s", "unknown_type_grace": "3s",
+	}})
+	require.ErrorContains(t, w.wait(run, nil), "unknown_job_type after 2 attempts")
+	require.EqualValues(t, 4, calls.Load(), "two tries of the grace, two of the budget")
+	require.Len(t, w.attempts(t, run), 2)
+	w.replays("", run)
+}

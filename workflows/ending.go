@@ -72,7 +72,8 @@ func (j *running) cancelledWaiting() ending {
 
 // classify names the reason of a handler's final failure by its first cause and
 // timeout type. The retry state only refines it: it differs between server
-// versions. Message texts are never looked at.
+// versions. Message texts are not looked at, except for what workers in other
+// languages say of a type that they do not know; see job.IsUnknownType.
 func classify(err error, jobCancelled bool, policy job.Policy, jobType string) ending {
 	var end ending
 	cause := err
@@ -105,7 +106,7 @@ func classify(err error, jobCancelled bool, policy job.Policy, jobType string) e
 	default: // a panic, or a kind of failure that a later SDK adds
 		end.reason = ordinaryReason(retryState)
 	}
-	// An unknown type is not retryable during its grace only, when it is no ending.
+	// An unknown type is not retryable within its grace only, and then it ends no job.
 	inGrace := end.reason == job.ReasonUnknownJobType && retryState == enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE
 	if jobCancelled && (retryState == enumspb.RETRY_STATE_CANCEL_REQUESTED || inGrace) {
 		end.reason = job.ReasonCancelled

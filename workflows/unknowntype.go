@@ -42,13 +42,18 @@ func (j *running) asUnknown(ctx workflow.Context, err error) (free, bool) {
 		return free{}, false
 	}
 	failure, ok := activity.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the first cause decides
-	if !ok || failure.NonRetryable() || !job.IsUnknownType(failure.Type(), failure.Message(), j.options.Type) || j.graceLeft(workflow.Now(ctx)) <= 0 {
+	if !ok || failure.NonRetryable() || !job.IsUnknownType(failure.Type(), failure.Message(), j.options.Type) {
 		return free{}, false
 	}
 	f := free{kind: failure.Type(), unknown: true, text: failure.Message(), started: activity.StartedEventID()}
 	switch activity.RetryState() {
 	case enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE:
+		// The execution began within the grace. It may end after it: the budget is spent
+		// by the next one then.
 	case enumspb.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED:
+		if j.graceLeft(workflow.Now(ctx)) <= 0 {
+			return free{}, false
+		}
 		f.attempt = j.options.Policy.MaxAttempts - j.charged
 	default: // too old, or cancelled
 		return free{}, false
