@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/deadletter-dev/deadletter/internal/devstack"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
 // parentEnv makes the test binary a program that starts the stack and then ends
@@ -69,6 +70,7 @@ func tempFolder(t *testing.T) string {
 // command line.
 func descendants(t *testing.T, ancestor int) map[int]string {
 	t.Helper()
+	devtest.Require(t, "ps", "apt-get install procps")
 	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,args=").Output()
 	require.NoError(t, err)
 	children := map[int][]int{}
