@@ -178,6 +178,7 @@ func (s *Store) EditAndBeginReplay(ctx context.Context, request EditRequest, all
 
 // EditTx is Edit in the caller's transaction, without the event of a refusal.
 func (s *Store) EditTx(ctx context.Context, tx pgx.Tx, request EditRequest) (*DeadLetter, *Revision, error) {
+	tx = own(tx)
 	if request.RequestID == "" {
 		request.RequestID = uuid.NewString()
 	}
@@ -213,7 +214,7 @@ func (s *Store) edit(ctx context.Context, tx pgx.Tx, request EditRequest) (*Dead
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case known != nil && known.Key != request.Key:
+	case known != nil && known.Key != own(tx).encoding.held(request.Key):
 		return nil, nil, fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)
 	case known != nil:
 		return before, known, nil

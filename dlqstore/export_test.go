@@ -1,10 +1,13 @@
 package dlqstore
 
 import (
+	"context"
 	"io/fs"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // What the tests of package dlqstore_test see of the inside.
@@ -117,4 +120,23 @@ func MigrationNames() []string {
 		panic(err)
 	}
 	return files
+}
+
+// MigrateTo makes a schema as an earlier build left it.
+func MigrateTo(ctx context.Context, databaseURL, schema string, version int) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	migrations, err := migrationsOf(schema)
+	if err != nil {
+		return err
+	}
+	for range version {
+		if _, err := migrateOnce(ctx, conn, schema, migrations); err != nil {
+			return err
+		}
+	}
+	return nil
 }

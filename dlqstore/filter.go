@@ -219,9 +219,12 @@ func (s *Store) where(f Filter, extra ...string) (string, pgx.NamedArgs, error) 
 		return "", nil, err
 	}
 	c := f.clauses()
-	all := append(extra, c.sql...)
+	all := extra // which have the schema's name, and are not to be searched for its marker again
+	for _, condition := range c.sql {
+		all = append(all, qualify(condition, s.schema))
+	}
 	if len(all) == 0 {
 		return "", c.args, nil
 	}
-	return qualify("\nwhere "+strings.Join(all, "\n\tand "), s.schema), c.args, nil
+	return "\nwhere " + strings.Join(all, "\n\tand "), c.args, nil
 }

@@ -41,7 +41,8 @@ with kinds as (
 	limit @limit
 )
 select t.groups, t.fingerprint, t.n, t.task_queues, oldest.dead_at, newest.dead_at,
-	newest.job_type, newest.reason, newest.error_type, left(newest.error_message, 2000),
+	newest.job_type, newest.reason, newest.error_type, 
+	case getdatabaseencoding() when 'SQL_ASCII' then newest.error_message else left(newest.error_message, 2000) end, -- see firstRunes
 	newest.namespace, newest.workflow_id, newest.run_id
 from top t
 cross join lateral (
@@ -110,6 +111,7 @@ func (s *Store) Groups(ctx context.Context, f Filter, limit int) (groups []Group
 		err = row.Scan(&all, &g.Fingerprint, &g.Count, &g.TaskQueues, &g.FirstDeadAt, &g.LastDeadAt,
 			&g.JobType, &g.Reason, &g.ErrorType, &g.ErrorMessage, &g.Sample.Namespace, &g.Sample.WorkflowID, &g.Sample.RunID)
 		utc(&g.FirstDeadAt, &g.LastDeadAt)
+		g.ErrorMessage = firstRunes(g.ErrorMessage, 2000)
 		return g, err
 	})
 	if err != nil {

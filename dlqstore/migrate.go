@@ -56,6 +56,7 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 	if err != nil {
 		return badURL(err)
 	}
+	useUTF8(&config.ConnConfig.Config)
 	preferPrimary(config)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // each statement runs once
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
@@ -88,7 +89,7 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, schema string, migrations 
 	})
 	switch {
 	case failed != nil:
-		return false, failed
+		return false, withSchemaRights(ctx, conn, schema, failed)
 	case !begun:
 		err = refusedBegin(err)
 	}
@@ -103,7 +104,10 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string, migrations []*migr
 		return false, classify(err)
 	}
 	var version int
-	if err := tx.QueryRow(ctx, qualify(selectVersion, schema)).Scan(&version); err != nil {
+	switch err := tx.QueryRow(ctx, qualify(selectVersion, schema)).Scan(&version); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, fmt.Errorf("table schema_version of schema %q is empty: put the version back, or restore the schema from a backup: %w", schema, ErrSchema)
+	case err != nil:
 		return false, classify(err)
 	}
 	switch newest := len(migrations); {
@@ -150,6 +154,28 @@ func migrationsOf(schema string) ([]*migrate.Migration, error) {
 	return migrator.Migrations, err
 }
 
+// withSchemaRights says who may upgrade the schema, where the error is that this role may not.
+func withSchemaRights(ctx context.Context, conn *pgx.Conn, schema string, err error) error {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || refused.Code != insufficientPrivilege {
+		return err
+	}
+	var role, database string
+	var owner *string
+	if conn.QueryRow(ctx, selectOwner, schema).Scan(&role, &database, &owner) != nil {
+		return err
+	}
+	if owner == nil {
+		return &RightsError{Role: role, Rights: []string{"CREATE"}, Object: "database " + pgx.Identifier{database}.Sanitize(), Cause: err}
+	}
+	return fmt.Errorf("role %q may not upgrade schema %q: run migrate as its owner %q or a member of that role: %w", role, schema, *owner, err)
+}
+
+const selectOwner = `
+select current_user::text, current_database()::text, (
+	select pg_catalog.pg_get_userbyid(nspowner)::text from pg_catalog.pg_namespace where nspname = $1
+)`
+
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -178,6 +204,7 @@ func (s *Store) checkVersion(ctx context.Context) (have int, err error) {
 		return 0, err
 	}
 	err = s.inTx(ctx, beginRead, func(ctx context.Context, tx pgx.Tx) error {
+		s.encoding = encodingOf(tx.Conn().PgConn())
 		return classify(tx.QueryRow(ctx, s.sql(selectVersion)).Scan(&have))
 	})
 	const mend = "run `temporal-deadletter migrate`"

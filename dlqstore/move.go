@@ -75,6 +75,7 @@ func (s *Store) Move(ctx context.Context, dl *DeadLetter, attempts []Attempt, ac
 
 // MoveTx is Move in the caller's transaction.
 func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
+	tx = own(tx)
 	if err := dl.check(); err != nil {
 		return false, fmt.Errorf("move %s: %w", dl.Key, err)
 	}
@@ -85,7 +86,7 @@ func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts 
 	if !moved || hook == nil {
 		return moved, nil
 	}
-	if err := hook(ctx, tx, stored); err != nil {
+	if err := hook(ctx, callers(tx), stored); err != nil {
 		return false, fmt.Errorf("move %s: hook: %w", dl.Key, err)
 	}
 	// A hook that ended the transaction by SQL took the dead letter with it, and the

@@ -102,6 +102,7 @@ func (s *Store) AddNote(ctx context.Context, request NoteRequest) (note *Note, e
 
 // AddNoteTx is AddNote in the caller's transaction, without the event of a refusal.
 func (s *Store) AddNoteTx(ctx context.Context, tx pgx.Tx, request NoteRequest) (*Note, error) {
+	tx = own(tx)
 	if request.Fingerprint != "" && request.WorkflowID != "" {
 		return nil, errors.New("a note is on one dead letter or on a fingerprint, not on both")
 	}
@@ -127,7 +128,7 @@ func (s *Store) AddNoteTx(ctx context.Context, tx pgx.Tx, request NoteRequest) (
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("note on %s: %w", request.subject(), err)
-		case known != nil && known.is(args):
+		case known != nil && known.is(own(tx).encoding.named(insertNote, args)):
 			return known, nil
 		case known != nil:
 			return nil, fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)

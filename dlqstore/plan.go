@@ -207,7 +207,8 @@ where i.plan_id = @id
 group by 1, 2`
 
 	selectPlanSample = `
-select d.workflow_id, d.run_id, d.job_type, d.reason, d.dead_at, left(d.error_message, 200)
+select d.workflow_id, d.run_id, d.job_type, d.reason, d.dead_at,
+	case getdatabaseencoding() when 'SQL_ASCII' then d.error_message else left(d.error_message, 200) end -- see firstRunes
 from {schema}.plan_items i
 join {schema}.dead_letters d on (d.namespace, d.workflow_id, d.run_id) = (i.namespace, i.workflow_id, i.run_id)
 where i.plan_id = @id
@@ -440,6 +441,7 @@ func (s *Store) planReport(ctx context.Context, tx pgx.Tx, plan pgx.NamedArgs) (
 	report.Sample, err = collect(ctx, tx, s.sql(selectPlanSample), plan, pgx.RowToStructByPos[PlanSample])
 	for i := range report.Sample {
 		utc(&report.Sample[i].DeadAt)
+		report.Sample[i].ErrorMessage = firstRunes(report.Sample[i].ErrorMessage, 200)
 	}
 	return report, err
 }

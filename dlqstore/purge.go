@@ -91,6 +91,7 @@ func (s *Store) Purge(ctx context.Context, key Key, actor string) error {
 
 // PurgeTx is Purge in the caller's transaction, without the event of a refusal.
 func (s *Store) PurgeTx(ctx context.Context, tx pgx.Tx, key Key, actor string) error {
+	tx = own(tx)
 	return s.purgeTx(ctx, tx, key, nil, actor)
 }
 
@@ -149,6 +150,7 @@ func (s *Store) PurgeRequested(ctx context.Context, key Key, requestID, actor st
 
 // PurgeRequestedTx is PurgeRequested in the caller's transaction.
 func (s *Store) PurgeRequestedTx(ctx context.Context, tx pgx.Tx, key Key, requestID, actor string) error {
+	tx = own(tx)
 	switch {
 	case requestID == "":
 		return fmt.Errorf("purge %s: no request id given", key)

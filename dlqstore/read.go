@@ -115,8 +115,9 @@ func (s *Store) resolveFor(ctx context.Context, asked Asked) (Key, error) {
 		if err != nil {
 			return Key{}, fmt.Errorf("resolve request %q: %w", asked.RequestID, err)
 		}
+		wanted := s.encoding.held(asked.Key)
 		for _, key := range known {
-			if key.Namespace == asked.Namespace && key.WorkflowID == asked.WorkflowID && (asked.RunID == "" || key.RunID == asked.RunID) {
+			if key.Namespace == wanted.Namespace && key.WorkflowID == wanted.WorkflowID && (wanted.RunID == "" || key.RunID == wanted.RunID) {
 				return key, nil
 			}
 		}
@@ -183,13 +184,13 @@ func queryText[T any](ctx context.Context, s *Store, begin, text string, args pg
 		return nil, classify(err)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(text, args).Query(func(rows pgx.Rows) error {
+	batch.Queue(text, s.encoding.arguments(text, []any{args})...).Query(func(rows pgx.Rows) error {
 		found, err = pgx.CollectRows(rows, scan)
 		return err
 	})
 	batch.Queue(`commit`)
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, classify(err)
+		return nil, s.explained(ctx, classify(err), text)
 	}
 	return found, nil
 }

@@ -131,6 +131,7 @@ func (s *Store) BeginReplay(ctx context.Context, request ReplayRequest) (start *
 // BeginReplayTx is BeginReplay in the caller's transaction, without the event of
 // a refusal.
 func (s *Store) BeginReplayTx(ctx context.Context, tx pgx.Tx, request ReplayRequest) (*ReplayStart, error) {
+	tx = own(tx)
 	if request.RequestID == "" {
 		request.RequestID = uuid.NewString()
 	}
@@ -202,7 +203,7 @@ func (s *Store) beginReplay(ctx context.Context, tx pgx.Tx, request ReplayReques
 // knownStart answers a request id that was used before.
 func (s *Store) knownStart(ctx context.Context, tx pgx.Tx, request ReplayRequest, known *Replay, dl *DeadLetter) (*ReplayStart, error) {
 	switch {
-	case known.Key != request.Key:
+	case known.Key != own(tx).encoding.held(request.Key):
 		return nil, fmt.Errorf("request id %q: %w", request.RequestID, ErrRequestConflict)
 	case known.refused():
 		return nil, known.refusal()
@@ -251,6 +252,7 @@ func (s *Store) ConfirmReplay(ctx context.Context, requestID, newRunID string) e
 
 // ConfirmReplayTx is ConfirmReplay in the caller's transaction.
 func (s *Store) ConfirmReplayTx(ctx context.Context, tx pgx.Tx, requestID, newRunID string) error {
+	tx = own(tx)
 	if newRunID == "" {
 		return fmt.Errorf("confirm replay %q: no run id given", requestID)
 	}
@@ -290,6 +292,7 @@ func (s *Store) RefuseReplay(ctx context.Context, requestID, cause string) error
 
 // RefuseReplayTx is RefuseReplay in the caller's transaction.
 func (s *Store) RefuseReplayTx(ctx context.Context, tx pgx.Tx, requestID, cause string) error {
+	tx = own(tx)
 	if err := s.refuseReplay(ctx, tx, text.Holdable(requestID), text.Bounded(cause, MaxErrorMessage)); err != nil {
 		return fmt.Errorf("refuse replay %q: %w", requestID, err)
 	}

@@ -64,6 +64,7 @@ func (s *Store) Settle(ctx context.Context, request SettleRequest) error {
 
 // SettleTx is Settle in the caller's transaction.
 func (s *Store) SettleTx(ctx context.Context, tx pgx.Tx, request SettleRequest) error {
+	tx = own(tx)
 	status := job.StatusDone
 	if request.Outcome == job.OutcomeCancelled {
 		status = job.StatusCancelled

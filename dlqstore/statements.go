@@ -5,7 +5,7 @@ package dlqstore
 // groups have the conditions of a Filter added, see filter.go; what prunes has those
 // of a policy in it, see governed.go.
 var statements = []string{
-	selectVersion, lockMigrations, selectSchemaExists, selectVersionExists, updateVersion,
+	selectVersion, selectRights, lockMigrations, selectSchemaExists, selectVersionExists, updateVersion,
 	insertMoveEvent, insertDeadLetter, insertAttempts,
 	selectDeadLetter, selectRuns, selectRequestKeys, selectAttempts, selectReplays, selectEvents,
 	selectList, selectWithPayloads, selectCount, selectSpans,

@@ -60,10 +60,11 @@ const maxIdentifier = 63
 // Store is the dead letters of one schema of one database. It is safe for
 // concurrent use.
 type Store struct {
-	pool    *pgxpool.Pool
-	schema  string
-	version int // of the schema when it was opened
-	timeout time.Duration
+	pool     *pgxpool.Pool
+	schema   string
+	encoding encoding // of the database
+	version  int      // of the schema when it was opened
+	timeout  time.Duration
 	// settings follow the begin of each transaction, and last as long as it does.
 	settings   string
 	statements map[string]string // as written → with the schema's name
@@ -90,6 +91,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	if err != nil {
 		return nil, badURL(err)
 	}
+	useUTF8(&config.ConnConfig.Config)
 	suitPooler(config, set.timeout)
 	preferPrimary(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -174,14 +176,17 @@ func (s *Store) inTx(ctx context.Context, begin string, fn func(ctx context.Cont
 	defer cancel()
 	var failed error
 	begun := false
+	statement := ""
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin + s.settings}, func(tx pgx.Tx) error {
 		begun = true
-		failed = fn(ctx, tx)
+		mine := own(tx)
+		failed = fn(ctx, mine)
+		statement = mine.last
 		return failed
 	})
 	switch {
 	case failed != nil:
-		err = failed
+		err = s.explained(ctx, failed, statement)
 	case !begun:
 		err = classify(refusedBegin(err))
 	default:

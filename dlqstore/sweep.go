@@ -37,7 +37,9 @@ func (s *Store) Unmoved(ctx context.Context, keys []Key) ([]Key, error) {
 	}
 	var unstorable []Key
 	namespaces, workflows, runs := make([]string, 0, len(keys)), make([]string, 0, len(keys)), make([]string, 0, len(keys))
+	asked := make(map[Key]Key, len(keys)) // by the key as it is stored
 	for _, key := range keys {
+		asked[s.encoding.held(key)] = key
 		if !key.holdable() {
 			unstorable = append(unstorable, key)
 			continue
@@ -55,6 +57,9 @@ func (s *Store) Unmoved(ctx context.Context, keys []Key) ([]Key, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unmoved of %d jobs: %w", len(keys), err)
+	}
+	for i, key := range unmoved {
+		unmoved[i] = asked[key]
 	}
 	return append(unmoved, unstorable...), nil
 }

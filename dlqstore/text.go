@@ -32,6 +32,19 @@ func encoded(value any) string {
 	return string(data)
 }
 
+// firstRunes returns the first n characters. Postgres' left does that where the text is
+// read, except in a database of SQL_ASCII: there it counts bytes, and would cut a
+// character in two.
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			return s[:i]
+		}
+		n--
+	}
+	return s
+}
+
 // holdableJSON is encoded for texts that no caller has made holdable: jsonb takes
 // no \u0000. One behind a backslash of its own is not that, but a text of six letters,
 // as where JSON is in a JSON text.

@@ -1,4 +1,6 @@
--- Every name is qualified: a migration does not depend on the search path.
+-- Every name is qualified: a migration does not depend on the search path. The
+-- schema may have any name: inside a literal its quotes are doubled, and the tag
+-- around a function's body is one that no name can contain by chance.
 
 -- Where a live job stands. A dead letter is a row of its own, so no status of
 -- that name exists.
@@ -9,14 +11,14 @@ create type {{.schema}}.job_status as enum ('queued', 'processing', 'done', 'can
 -- not worth a move that fails forever.
 create function {{.schema}}.jsonb_or_null(value text) returns pg_catalog.jsonb
 language plpgsql immutable strict parallel safe
-as $function$
+as $body_{{sha256sum .schema}}$
 begin
     return value::pg_catalog.jsonb;
 exception
     when data_exception or program_limit_exceeded then
         return null;
 end
-$function$;
+$body_{{sha256sum .schema}}$;
 
 create table {{.schema}}.dead_letters (
     namespace text not null check (namespace <> ''),

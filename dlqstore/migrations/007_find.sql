@@ -21,11 +21,11 @@ create index dead_letters_fingerprint_not_replayed_idx on {{.schema}}.dead_lette
 -- Each migrate calls this, so it may be there later.
 create function {{.schema}}.ensure_error_text_index() returns boolean
 language plpgsql
-as $function$
+as $body_{{sha256sum .schema}}$
 declare
     operators text;
 begin
-    if to_regclass('{{.schema}}.dead_letters_error_text_idx') is not null then
+    if to_regclass('{{replace "'" "''" .schema}}.dead_letters_error_text_idx') is not null then
         return true;
     end if;
     if not exists (select from pg_catalog.pg_extension where extname = 'pg_trgm') then
@@ -43,14 +43,14 @@ begin
     if operators is null then
         return false;
     end if;
-    execute 'create index dead_letters_error_text_idx on {{.schema}}.dead_letters using gin (error_message '
+    execute 'create index dead_letters_error_text_idx on {{replace "'" "''" .schema}}.dead_letters using gin (error_message '
         || operators || '.gin_trgm_ops, error_type ' || operators || '.gin_trgm_ops)';
     return true;
 exception
     when insufficient_privilege then -- not the table's owner, or no use of that schema
         return false;
 end
-$function$;
+$body_{{sha256sum .schema}}$;
 
 select {{.schema}}.ensure_error_text_index();
 
@@ -73,7 +73,7 @@ create index dead_letter_counts_fingerprint_idx on {{.schema}}.dead_letter_count
 -- It runs as its owner: whoever may write dead letters keeps the summary right.
 create function {{.schema}}.count_dead_letters() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $function$
+as $body_{{sha256sum .schema}}$
 begin
     if tg_op = 'INSERT' then
         insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n)
@@ -90,20 +90,20 @@ begin
     end if;
     return null;
 end
-$function$;
+$body_{{sha256sum .schema}}$;
 
 -- Of an update only the rows that change their kind count: a replay updates many
 -- rows, and the kind of none.
 create function {{.schema}}.recount_dead_letter() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $function$
+as $body_{{sha256sum .schema}}$
 begin
     insert into {{.schema}}.dead_letter_counts (namespace, job_type, task_queue, reason, fingerprint, n) values
         (old.namespace, old.job_type, old.task_queue, old.reason, old.fingerprint, -1),
         (new.namespace, new.job_type, new.task_queue, new.reason, new.fingerprint, 1);
     return null;
 end
-$function$;
+$body_{{sha256sum .schema}}$;
 
 create trigger count_inserted after insert on {{.schema}}.dead_letters
     referencing new table as added

@@ -15,14 +15,14 @@ create index event_counts_hour_idx on {{.schema}}.event_counts (hour);
 
 create function {{.schema}}.count_events() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $function$
+as $body_{{sha256sum .schema}}$
 begin
     insert into {{.schema}}.event_counts (namespace, hour, verb, n)
     select namespace, date_trunc('hour', at, 'UTC'), verb, count(*)
     from added group by 1, 2, 3;
     return null;
 end
-$function$;
+$body_{{sha256sum .schema}}$;
 
 create trigger count_inserted after insert on {{.schema}}.events
     referencing new table as added
