@@ -19,9 +19,11 @@ type Inspection struct {
 
 // Sequence numbers the rows of a table.
 type Sequence struct {
-	Table, Column string
+	Table  string `json:"table"`
+	Column string `json:"column"`
 	// Next is the number that the next row would get, Highest the highest that a row has.
-	Next, Highest int64
+	Next    int64 `json:"next"`
+	Highest int64 `json:"highest"`
 }
 
 // String names the column and both numbers.
@@ -91,7 +93,7 @@ func Inspect(ctx context.Context, databaseURL string, opts ...Option) (*Inspecti
 // cut-over by logical replication, which copies rows and no sequence. It takes the role
 // that owns the tables.
 func RepairSequences(ctx context.Context, databaseURL string, opts ...Option) ([]Sequence, error) {
-	var repaired []Sequence
+	repaired := []Sequence{}
 	err := onConnection(ctx, databaseURL, opts, func(conn *pgx.Conn, schema string) error {
 		behind, err := behindOf(ctx, conn, schema)
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"bytes"
 	"net/url"
 	"slices"
@@ -281,4 +282,39 @@ func TestHelpOfFlags(t *testing.T) {
 	r := call(t, noEnv, nil, "list", "--reason", "help")
 	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.errw, reasons())
+}
+
+// TestMigrateSequences proves that migrate fails where the numbering of a table is behind
+// its rows, names the mend, and mends it when it is told to.
+func TestMigrateSequences(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.move("w")
+	_, err := b.store.Pool().Exec(t.Context(), `alter table deadletter.events alter column id restart`)
+	require.NoError(t, err)
+	r := b.call("migrate")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.errw, "the next id of table events is 1, and there is a row with 1: inserts will fail; run `temporal-deadletter migrate --repair-sequences`")
+	require.Contains(t, b.succeed("migrate", "--repair-sequences"), "is up to date.\nThe next id of table events is 2, and was 1.\n")
+	require.NotContains(t, b.succeed("migrate", "--repair-sequences"), "The next")
+	b.move("w2")
+}
+
+// TestMigrateEncoding proves that migrate warns of an encoding that is not UTF8, and works.
+func TestMigrateEncoding(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	require.NotContains(t, b.call("migrate").errw, "encoding")
+	name := b.store.Pool().Config().ConnConfig.Database
+	_, err := b.store.Pool().Exec(t.Context(), `create database `+name+`_ascii template template0 encoding 'SQL_ASCII' locale 'C'`)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := b.store.Pool().Exec(context.WithoutCancel(t.Context()), `drop database `+name+`_ascii with (force)`)
+		require.NoError(t, err)
+	})
+	r := b.call("migrate", "--database-url", strings.Replace(b.url, name, name+"_ascii", 1))
+	require.Zero(t, r.code, r.errw)
+	require.Contains(t, r.out, "was created.\n")
+	require.Equal(t, 1, strings.Count(r.errw, "\n"))
+	require.Contains(t, r.errw, "the database's encoding is SQL_ASCII")
 }

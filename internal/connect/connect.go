@@ -202,6 +202,18 @@ func (c *Config) Migrate(ctx context.Context) error {
 	return c.explain(dlqstore.Migrate(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema)))
 }
 
+// Inspect looks at the database for what migrate tells.
+func (c *Config) Inspect(ctx context.Context) (*dlqstore.Inspection, error) {
+	inspection, err := dlqstore.Inspect(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
+	return inspection, c.explain(err)
+}
+
+// RepairSequences numbers new rows behind those that are there.
+func (c *Config) RepairSequences(ctx context.Context) ([]dlqstore.Sequence, error) {
+	repaired, err := dlqstore.RepairSequences(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
+	return repaired, c.explain(err)
+}
+
 // SchemaExists reports whether the schema has been created, of any version.
 func (c *Config) SchemaExists(ctx context.Context) (bool, error) {
 	if err := c.CheckDatabase(); err != nil {
