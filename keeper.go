@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -38,10 +39,12 @@ type keeper struct {
 	ctx       context.Context
 	done      sync.WaitGroup
 	schedules []*schedule
+	// lacking has, by what could not be done, the missing right that was logged.
+	lacking map[string]string
 }
 
 func (p *Plugin) newKeeper(workerKey string) *keeper {
-	k := &keeper{plugin: p, schedules: p.schedules()}
+	k := &keeper{plugin: p, schedules: p.schedules(), lacking: make(map[string]string)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	p.mu.Lock()
 	p.keepers[workerKey] = k
@@ -112,21 +115,31 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 				logger.Warn("deadletter: a schedule could not be looked after and will be tried again", "schedule", s.id, "error", err)
 			}
 		}
-		if err := k.finishReplays(c, namespace); err != nil && k.ctx.Err() == nil {
-			logger.Warn("deadletter: interrupted replays could not be finished and will be tried again", "error", err)
-		}
-		if err := k.plugin.options.Store.ForgetPlans(k.ctx); err != nil && k.ctx.Err() == nil {
-			logger.Warn("deadletter: old plans could not be removed and will be tried again", "error", err)
-		}
-		if err := k.plugin.options.Store.Compact(k.ctx); err != nil && k.ctx.Err() == nil {
-			logger.Warn("deadletter: the summaries could not be compacted and will be tried again; they stay exact", "error", err)
-		}
+		k.report(logger, "interrupted replays could not be finished", k.finishReplays(c, namespace))
+		k.report(logger, "old plans could not be removed", k.plugin.options.Store.ForgetPlans(k.ctx))
+		k.report(logger, "the summaries, which stay exact, could not be compacted", k.plugin.options.Store.Compact(k.ctx))
 		select {
 		case <-k.ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// report logs that work on the store failed. A missing right is logged once, not in
+// every round: it may be kept from the role on purpose, and stays so until it is granted.
+func (k *keeper) report(logger log.Logger, failed string, err error) {
+	if k.ctx.Err() != nil {
+		return
+	}
+	lacking := ""
+	if rights, ok := errors.AsType[*dlqstore.RightsError](err); ok {
+		lacking = rights.Error()
+	}
+	if err != nil && (lacking == "" || lacking != k.lacking[failed]) {
+		logger.Warn("deadletter: "+failed+" and will be tried again", "error", err)
+	}
+	k.lacking[failed] = lacking
 }
 
 func (k *keeper) ensureOperator(c client.Client) error {

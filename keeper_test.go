@@ -1,12 +1,18 @@
 package deadletter_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/deadletter-dev/deadletter"
@@ -38,4 +44,35 @@ func TestUpkeepCompacts(t *testing.T) {
 	count, err := store.CountDeadLetters(t.Context(), namespace)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, count)
+}
+
+// TestUpkeepTellsOnce proves that a missing right is logged when it is found, not in
+// every round, and again after it was granted and taken back; and that any other failure
+// is logged each time.
+func TestUpkeepTellsOnce(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	report := deadletter.NewReport(t.Context(), log.NewStructuredLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	lacking := func(right string) error {
+		return fmt.Errorf("compact: %w", &dlqstore.RightsError{Role: "worker", Rights: []string{right}, Object: "t", Cause: errors.New("42501")})
+	}
+	for i, round := range []struct {
+		failed string
+		err    error
+		logged int
+	}{
+		{"a", lacking("DELETE"), 1},
+		{"a", lacking("DELETE"), 1},
+		{"b", lacking("DELETE"), 2}, // other work
+		{"a", lacking("DELETE"), 2},
+		{"a", lacking("INSERT"), 3},
+		{"a", nil, 3},
+		{"a", lacking("INSERT"), 4},
+		{"a", dlqstore.ErrUnavailable, 5},
+		{"a", dlqstore.ErrUnavailable, 6},
+	} {
+		report(round.failed, round.err)
+		require.Equal(t, round.logged, strings.Count(logged.String(), "level=WARN"), "after round %d", i)
+	}
+	require.Contains(t, logged.String(), "DELETE")
 }
