@@ -3,6 +3,7 @@ package dlqstore
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"unicode/utf16"
@@ -31,13 +32,13 @@ const (
 	encodingLatin encoding = "LATIN1"
 )
 
-// useUTF8 has the connection speak UTF8, whatever the database's encoding. Postgres
+// ourParameters has connections speak UTF8, whatever the database's encoding. Postgres
 // takes the database's own for granted, and would store the bytes of UTF8 as characters
 // of that. String literals are the standard's, for the schema's name may be in one.
-func useUTF8(config *pgconn.Config) {
-	config.RuntimeParams["client_encoding"] = "UTF8"
-	config.RuntimeParams["standard_conforming_strings"] = "on"
-}
+// Every pooler takes both.
+var ourParameters = map[string]string{"client_encoding": "UTF8", "standard_conforming_strings": "on"}
+
+func useOurParameters(config *pgconn.Config) { maps.Copy(config.RuntimeParams, ourParameters) }
 
 func encodingOf(conn *pgconn.PgConn) encoding {
 	return encoding(conn.ParameterStatus("server_encoding"))

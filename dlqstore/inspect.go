@@ -5,17 +5,21 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Inspection is what to know of a database before the store is used on it.
 type Inspection struct {
+	// Migrated reports whether the schema has been created, of any version.
+	Migrated bool
 	// Encoding is the database's, by Postgres' name. Only one of UTF8 holds every text.
 	Encoding string
 	// Behind are the sequences whose next number a row may have already: an insert
 	// will fail. Those that the role may not read are left out.
 	Behind []Sequence
 }
+
+// numberedTables are those whose rows a sequence numbers.
+var numberedTables = []string{"events", "notes"}
 
 // Sequence numbers the rows of a table.
 type Sequence struct {
@@ -32,18 +36,19 @@ func (s Sequence) String() string {
 }
 
 const (
-	// selectSequences finds the columns of the schema that a sequence numbers.
+	// selectSequences finds the sequences of numberedTables: the schema may have tables of
+	// others.
 	selectSequences = `
 select c.relname::text, a.attname::text, sn.nspname::text, s.relname::text, s.oid,
-	pg_catalog.has_sequence_privilege(s.oid, 'SELECT') and pg_catalog.has_table_privilege(c.oid, 'SELECT')
-from pg_catalog.pg_depend d
-join pg_catalog.pg_class s on s.oid = d.objid and s.relkind = 'S'
-join pg_catalog.pg_namespace sn on sn.oid = s.relnamespace
-join pg_catalog.pg_class c on c.oid = d.refobjid
-join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = d.refobjsubid
-where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
-	and d.deptype in ('i', 'a') and n.nspname = $1
+	has_schema_privilege(n.oid, 'USAGE') and has_sequence_privilege(s.oid, 'SELECT') and has_table_privilege(c.oid, 'SELECT')
+from pg_depend d
+join pg_class s on s.oid = d.objid and s.relkind = 'S'
+join pg_namespace sn on sn.oid = s.relnamespace
+join pg_class c on c.oid = d.refobjid
+join pg_namespace n on n.oid = c.relnamespace
+join pg_attribute a on a.attrelid = c.oid and a.attnum = d.refobjsubid
+where d.classid = 'pg_class'::regclass and d.refclassid = 'pg_class'::regclass
+	and d.deptype in ('i', 'a') and n.nspname = @schema and c.relname = any (@tables::text[])
 order by 1, 2`
 
 	// selectPosition and those below it have %[1]s for the sequence, %[2]s for the table and
@@ -55,7 +60,7 @@ select (select case when is_called then last_value + 1 else last_value end from 
 	// lockNumbered keeps inserts away, and lets reads go on.
 	lockNumbered = `lock table %[2]s in share row exclusive mode`
 
-	advanceSequence = `select pg_catalog.setval($1::oid::pg_catalog.regclass, (select max(%[3]s) from %[2]s))`
+	advanceSequence = `select setval($1::oid::regclass, (select max(%[3]s) from %[2]s))`
 )
 
 // sequence is a Sequence with what SQL calls it.
@@ -71,16 +76,22 @@ func (s *sequence) sql(statement string) string {
 	return fmt.Sprintf(statement, s.name, s.table, s.column)
 }
 
-// Inspect looks at a database whose schema is migrated, and changes nothing.
+// Inspect looks at a database, and changes nothing.
 func Inspect(ctx context.Context, databaseURL string, opts ...Option) (*Inspection, error) {
 	inspection := &Inspection{}
 	err := onConnection(ctx, databaseURL, opts, func(conn *pgx.Conn, schema string) error {
 		inspection.Encoding = string(encodingOf(conn.PgConn()))
-		behind, err := behindOf(ctx, conn, schema)
-		for _, s := range behind {
-			inspection.Behind = append(inspection.Behind, s.Sequence)
-		}
-		return err
+		return inTxOn(ctx, conn, beginRead, func(tx pgx.Tx) error {
+			err := tx.QueryRow(ctx, selectVersionExists, pgx.NamedArgs{"schema": schema}).Scan(&inspection.Migrated)
+			if err != nil {
+				return err
+			}
+			behind, err := behindOf(ctx, tx, schema)
+			for _, s := range behind {
+				inspection.Behind = append(inspection.Behind, s.Sequence)
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inspect the dead letter store: %w", err)
@@ -95,44 +106,34 @@ func Inspect(ctx context.Context, databaseURL string, opts ...Option) (*Inspecti
 func RepairSequences(ctx context.Context, databaseURL string, opts ...Option) ([]Sequence, error) {
 	repaired := []Sequence{}
 	err := onConnection(ctx, databaseURL, opts, func(conn *pgx.Conn, schema string) error {
-		behind, err := behindOf(ctx, conn, schema)
-		if err != nil {
-			return err
-		}
-		for _, s := range behind {
-			if err := s.repair(ctx, conn); err != nil {
-				return withSchemaRights(ctx, conn, schema, err)
+		err := inTxOn(ctx, conn, beginWrite, func(tx pgx.Tx) error {
+			behind, err := behindOf(ctx, tx, schema)
+			if err != nil {
+				return err
 			}
-			repaired = append(repaired, s.Sequence)
-		}
-		return nil
+			for _, s := range behind {
+				if err := s.repair(ctx, tx); err != nil {
+					return err
+				}
+				repaired = append(repaired, s.Sequence)
+			}
+			return nil
+		})
+		return withSchemaRights(ctx, conn, schema, err)
 	})
 	if err != nil {
-		return repaired, fmt.Errorf("repair the sequences of the dead letter store: %w", err)
+		return nil, fmt.Errorf("repair the sequences of the dead letter store: %w", err)
 	}
 	return repaired, nil
 }
 
-func onConnection(ctx context.Context, databaseURL string, opts []Option, fn func(conn *pgx.Conn, schema string) error) error {
-	set, err := apply(opts)
-	if err != nil {
-		return err
-	}
-	config, err := pgxpool.ParseConfig(databaseURL)
-	if err != nil {
-		return badURL(err)
-	}
-	useUTF8(&config.ConnConfig.Config)
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return classify(err)
-	}
-	defer closeConn(ctx, conn)
-	return classify(fn(conn, set.schema))
+// inTxOn runs fn in a transaction with our search path.
+func inTxOn(ctx context.Context, conn *pgx.Conn, begin string, fn func(tx pgx.Tx) error) error {
+	return classify(pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin + "; " + ourSearchPath}, fn))
 }
 
-func behindOf(ctx context.Context, conn *pgx.Conn, schema string) (behind []sequence, err error) {
-	rows, err := conn.Query(ctx, selectSequences, schema)
+func behindOf(ctx context.Context, tx pgx.Tx, schema string) (behind []sequence, err error) {
+	rows, err := tx.Query(ctx, selectSequences, pgx.NamedArgs{"schema": schema, "tables": numberedTables})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func behindOf(ctx context.Context, conn *pgx.Conn, schema string) (behind []sequ
 		if !s.readable {
 			continue
 		}
-		if err := conn.QueryRow(ctx, s.sql(selectPosition)).Scan(&s.Next, &s.Highest); err != nil {
+		if err := tx.QueryRow(ctx, s.sql(selectPosition)).Scan(&s.Next, &s.Highest); err != nil {
 			return nil, err
 		}
 		if s.Next <= s.Highest {
@@ -160,12 +161,10 @@ func behindOf(ctx context.Context, conn *pgx.Conn, schema string) (behind []sequ
 	return behind, nil
 }
 
-func (s *sequence) repair(ctx context.Context, conn *pgx.Conn) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql(lockNumbered)); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, s.sql(advanceSequence), s.oid)
+func (s *sequence) repair(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, s.sql(lockNumbered)); err != nil {
 		return err
-	})
+	}
+	_, err := tx.Exec(ctx, s.sql(advanceSequence), s.oid)
+	return err
 }

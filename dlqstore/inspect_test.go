@@ -27,6 +27,8 @@ func TestRepairSequences(t *testing.T) {
 	sound, err := dlqstore.Inspect(t.Context(), url, opt)
 	require.NoError(t, err)
 	require.Empty(t, sound.Behind)
+	require.Equal(t, 2, scalar[int](t, store, `select count(*) from information_schema.columns where table_schema = $1 and is_identity = 'YES'`, schema), "all of them are looked at")
+	run(t, store, fmt.Sprintf(`create table %[1]s (id serial); insert into %[1]s values (1)`, table("of somebody else")))
 	for i := range 30 {
 		key := keyOf(fmt.Sprint("w", i))
 		move(t, store, letter(key))

@@ -48,6 +48,17 @@ func Migrate(ctx context.Context, databaseURL string, opts ...Option) error {
 }
 
 func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error {
+	return onConnection(ctx, databaseURL, opts, func(conn *pgx.Conn, schema string) error {
+		migrations, err := migrationsOf(schema)
+		for done := false; !done && err == nil; {
+			done, err = migrateOnce(ctx, conn, schema, migrations)
+		}
+		return err
+	})
+}
+
+// onConnection runs fn on a connection that ends with it.
+func onConnection(ctx context.Context, databaseURL string, opts []Option, fn func(conn *pgx.Conn, schema string) error) error {
 	set, err := apply(opts)
 	if err != nil {
 		return err
@@ -56,7 +67,7 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 	if err != nil {
 		return badURL(err)
 	}
-	useUTF8(&config.ConnConfig.Config)
+	useOurParameters(&config.ConnConfig.Config)
 	preferPrimary(config)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // each statement runs once
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
@@ -64,17 +75,7 @@ func migrateSchema(ctx context.Context, databaseURL string, opts []Option) error
 		return explainStartup(config, classify(err))
 	}
 	defer closeConn(ctx, conn)
-
-	migrations, err := migrationsOf(set.schema)
-	if err != nil {
-		return err
-	}
-	for done := false; !done; {
-		if done, err = migrateOnce(ctx, conn, set.schema, migrations); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fn(conn, set.schema)
 }
 
 // migrateOnce makes the schema one version newer, in a transaction. It reports whether

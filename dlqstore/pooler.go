@@ -77,10 +77,16 @@ func needsSession(config *pgx.ConnConfig) bool {
 func explainStartup(config *pgxpool.Config, err error) error {
 	const protocolViolation = "08P01" // PgBouncer's answer to whatever it does not take
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pgErr.Code != protocolViolation || len(config.ConnConfig.RuntimeParams) == 0 {
+	if !ok || pgErr.Code != protocolViolation {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(config.ConnConfig.RuntimeParams))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.ConnConfig.RuntimeParams)), func(name string) bool {
+		_, ours := ourParameters[name]
+		return ours
+	})
+	if len(names) == 0 {
+		return err
+	}
 	return fmt.Errorf("%w; the database URL or the environment has settings that a pooler may refuse (%s): remove them, or name them in ignore_startup_parameters of PgBouncer",
 		err, strings.Join(names, ", "))
 }

@@ -91,7 +91,7 @@ func open(ctx context.Context, databaseURL string, opts []Option) (*Store, error
 	if err != nil {
 		return nil, badURL(err)
 	}
-	useUTF8(&config.ConnConfig.Config)
+	useOurParameters(&config.ConnConfig.Config)
 	suitPooler(config, set.timeout)
 	preferPrimary(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)

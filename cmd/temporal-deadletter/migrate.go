@@ -26,7 +26,7 @@ func (c *cli) migrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			existed, err := config.SchemaExists(cmd.Context())
+			before, err := config.Inspect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ func (c *cli) migrateCommand() *cobra.Command {
 			} else if len(inspection.Behind) > 0 {
 				return fmt.Errorf("the schema is up to date, but %s: inserts will fail; run `%s migrate --repair-sequences` when nothing is replicated into this database any more", inspection.Behind[0], name)
 			}
-			return c.printMigrated(config, !existed, inspection.Encoding, repaired)
+			return c.printMigrated(config, !before.Migrated, inspection.Encoding, repaired)
 		},
 	}
 	command.Flags().BoolVar(&repair, "repair-sequences", false, "number new rows behind those that are there; inserts wait meanwhile")

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.temporal.io/api/serviceerror"
@@ -204,6 +203,9 @@ func (c *Config) Migrate(ctx context.Context) error {
 
 // Inspect looks at the database for what migrate tells.
 func (c *Config) Inspect(ctx context.Context) (*dlqstore.Inspection, error) {
+	if err := c.CheckDatabase(); err != nil {
+		return nil, err
+	}
 	inspection, err := dlqstore.Inspect(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
 	return inspection, c.explain(err)
 }
@@ -213,42 +215,6 @@ func (c *Config) RepairSequences(ctx context.Context) ([]dlqstore.Sequence, erro
 	repaired, err := dlqstore.RepairSequences(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
 	return repaired, c.explain(err)
 }
-
-// SchemaExists reports whether the schema has been created, of any version.
-func (c *Config) SchemaExists(ctx context.Context) (bool, error) {
-	if err := c.CheckDatabase(); err != nil {
-		return false, err
-	}
-	store, err := dlqstore.Open(ctx, c.DatabaseURL, dlqstore.WithSchema(c.Schema))
-	if err == nil {
-		store.Close()
-		return true, nil
-	}
-	if !errors.Is(err, dlqstore.ErrSchema) {
-		return false, c.explain(err)
-	}
-	parsed, err := pgxpool.ParseConfig(c.DatabaseURL)
-	if err != nil {
-		return false, err
-	}
-	parsed.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing stays on a pooler's connection
-	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var exists bool
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginLook}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, selectSchemaExists, c.Schema).Scan(&exists)
-	})
-	return exists, err
-}
-
-// beginLook keeps the functions and operators of other schemas out.
-const beginLook = `begin read only; set local search_path = pg_catalog, pg_temp`
-
-// selectSchemaExists looks for the table that every migration needs.
-const selectSchemaExists = `select exists (select from pg_catalog.pg_tables where schemaname = $1 and tablename = 'schema_version')`
 
 // explain says what to do about an error of the store, without its repetitions:
 // Postgres is tried with TLS and without, on each address of its host.
