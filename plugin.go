@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/activities"
+	"github.com/deadletter-dev/deadletter/internal/resourceid"
 	"github.com/deadletter-dev/deadletter/job"
 	"github.com/deadletter-dev/deadletter/workflows"
 )
@@ -104,8 +106,11 @@ func logged(config CircuitBreaker) CircuitBreaker {
 	return config
 }
 
-// ConfigureClient is called by the SDK. It has the starts of jobs looked at.
+// ConfigureClient is called by the SDK. It has the starts of jobs looked at, and lets
+// the client and its workers serve jobs whose id is not printable ASCII.
 func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {
+	connection := &o.ClientOptions.ConnectionOptions
+	connection.DialOptions = append(slices.Clone(connection.DialOptions), resourceid.DialOption())
 	o.ClientOptions.Interceptors = append(o.ClientOptions.Interceptors, &clientInterceptor{signatures: p.handlers})
 	return nil
 }

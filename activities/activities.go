@@ -19,6 +19,9 @@ type Activities struct {
 	MoveTx dlqstore.Hook
 	// OnClient, if set, is told the worker's client and namespace by each activity.
 	OnClient func(c client.Client, namespace string)
+
+	// spared are closed runs that need no dead letter.
+	spared runSet
 }
 
 // client returns the worker's own client.

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/closed"
 	"github.com/deadletter-dev/deadletter/internal/lineage"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -19,7 +20,7 @@ import (
 // autopsy writes the dead letter of a job that was ended from outside. What the
 // job would have told its terminal activity is worked out from its history. The
 // key is the caller's.
-func autopsy(t *trail, end closing) (*dlqstore.DeadLetter, []dlqstore.Attempt, error) {
+func autopsy(t *trail, end closed.Verdict) (*dlqstore.DeadLetter, []dlqstore.Attempt, error) {
 	in, told := toldMove(t)
 	known := true // what earlier executions of the handler were charged
 	if !told {
@@ -51,10 +52,10 @@ func autopsy(t *trail, end closing) (*dlqstore.DeadLetter, []dlqstore.Attempt, e
 	}
 
 	start := t.start.GetWorkflowExecutionStartedEventAttributes()
-	d := end.describe(start)
+	d := describeEnd(end, start)
 	dl.ErrorType, dl.ErrorMessage, dl.ErrorStack = d.kind, d.message+last.said, d.stack
-	dl.DeadAt = end.event.GetEventTime().AsTime()
-	failure := end.failure()
+	dl.DeadAt = end.Event.GetEventTime().AsTime()
+	failure := end.Failure()
 	if failure != nil {
 		if err := marshalInto(&dl.Failure, boundFailure(failure)); err != nil {
 			return nil, nil, err

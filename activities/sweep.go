@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/closed"
 	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -38,12 +42,12 @@ const (
 )
 
 // SweepPage is one stretch of a sweep: it takes pages of closed jobs from the
-// server's list, writes the dead letters that are missing, and returns where it
-// stopped. After the last page it moves the watermark. It may run any number of
-// times, beside others of its kind; killed, it loses nothing.
+// server's list, writes the dead letters that the database does not know of, and
+// returns where it stopped. After the last page it moves the watermark. It may run any
+// number of times, beside others of its kind; killed, it loses nothing.
 //
-// A job whose dead letter cannot be written does not stop the others; it holds
-// the watermark.
+// A job whose dead letter cannot be written stops nothing: it is noted in the store,
+// and tried again by itself at the beginning of later sweeps.
 func (a *Activities) SweepPage(ctx context.Context, state job.SweepState) error {
 	info := activity.GetInfo(ctx)
 	s := sweep{
@@ -53,7 +57,7 @@ func (a *Activities) SweepPage(ctx context.Context, state job.SweepState) error 
 		state:      state,
 	}
 	stopBeating := beatWhile(ctx)
-	err := s.stretch(ctx)
+	err := s.run(ctx, info)
 	stopBeating()
 	if err != nil {
 		return err
@@ -93,6 +97,22 @@ type sweep struct {
 	state job.SweepState
 }
 
+// run asks the schedule first whether to sweep at all.
+func (s *sweep) run(ctx context.Context, info activity.Info) error {
+	if !s.state.Begun {
+		every, err := askSchedule(ctx, s.service, info, job.SweepScheduleID)
+		if err != nil {
+			return err
+		}
+		s.state.Every = every
+		if s.state.Again && every == 0 {
+			s.state.Done = true // paused or deleted since the last one
+			return nil
+		}
+	}
+	return s.stretch(ctx)
+}
+
 func (s *sweep) stretch(ctx context.Context) error {
 	started := time.Now()
 	if !s.state.Begun {
@@ -105,6 +125,9 @@ func (s *sweep) stretch(ctx context.Context) error {
 			s.state.From = &from
 		}
 		s.state.Begun = true
+		if err := s.retryLeft(ctx); err != nil {
+			return err
+		}
 	}
 	for {
 		if err := s.page(ctx); err != nil {
@@ -120,24 +143,61 @@ func (s *sweep) stretch(ctx context.Context) error {
 }
 
 // finish moves the watermark to the beginning of the sweep, or to the first job
-// that was left.
+// that was left without a note of it.
 func (s *sweep) finish(ctx context.Context) error {
 	watermark := s.state.Until
 	if left := s.state.OldestLeft; left != nil && left.Before(watermark) {
 		watermark = *left
 	}
-	if _, err := s.activities.Store.AdvanceSweep(ctx, s.namespace, watermark); err != nil {
+	var begunFrom *time.Time
+	if s.state.From != nil {
+		from := s.state.From.Add(sweepOverlap)
+		begunFrom = &from
+	}
+	if _, err := s.activities.Store.AdvanceSweep(ctx, s.namespace, watermark, begunFrom); err != nil {
 		return err
 	}
 	s.state.Done = true
 	return nil
 }
 
-// query selects the jobs that closed without running our code to its end, and
-// those that were dead-lettered as they should: a failure looks the same. It has
-// no order, since not every visibility store can sort.
+// retryLeft tries the jobs again that earlier sweeps have left, as many as are due.
+func (s *sweep) retryLeft(ctx context.Context) error {
+	due, err := s.activities.Store.DueLeft(ctx, s.namespace, sweepPageSize)
+	if err != nil {
+		return err
+	}
+	executions := make([]*workflowpb.WorkflowExecutionInfo, len(due))
+	for i := range due {
+		executions[i] = &workflowpb.WorkflowExecutionInfo{
+			Execution: &commonpb.WorkflowExecution{WorkflowId: due[i].WorkflowID, RunId: due[i].RunID},
+			CloseTime: timestamppb.New(due[i].ClosedAt),
+		}
+	}
+	unmoved, err := s.unmoved(ctx, executions)
+	if err != nil {
+		return err
+	}
+	left, err := s.write(ctx, unmoved)
+	if err != nil {
+		return err
+	}
+	for i := range due {
+		if !left[due[i].RunID] {
+			if err := s.activities.Store.ForgetLeft(ctx, s.namespace, due[i].RunID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// query selects the jobs that should have a dead letter by the way in which they
+// closed: those that were ended from outside, and those that have moved themselves,
+// whose dead letters the database may have lost. It has no order, since not every
+// visibility store can sort.
 func (s *sweep) query() string {
-	query := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed')", job.WorkflowType)
+	query := fmt.Sprintf("WorkflowType = '%s' AND %s", job.WorkflowType, closed.Statuses)
 	if s.state.From != nil {
 		query += fmt.Sprintf(" AND CloseTime >= '%s'", s.state.From.UTC().Format(time.RFC3339Nano))
 	}
@@ -163,7 +223,7 @@ func (s *sweep) page(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(ctx, unmoved); err != nil {
+	if _, err := s.write(ctx, unmoved); err != nil {
 		return err
 	}
 	s.state.PageToken = list.GetNextPageToken()
@@ -177,6 +237,7 @@ func (s *sweep) unmoved(ctx context.Context, listed []*workflowpb.WorkflowExecut
 		keys[i] = s.key(execution.GetExecution())
 		byKey[keys[i]] = execution
 	}
+	keys = slices.DeleteFunc(keys, func(key dlqstore.Key) bool { return s.activities.spared.has(key.RunID) })
 	keys, err := s.activities.Store.Unmoved(ctx, keys)
 	if err != nil {
 		return nil, err
@@ -192,10 +253,11 @@ func (s *sweep) key(execution *commonpb.WorkflowExecution) dlqstore.Key {
 	return dlqstore.Key{Namespace: s.namespace, WorkflowID: execution.GetWorkflowId(), RunID: execution.GetRunId()}
 }
 
-// write writes the dead letters of a page. Its error says that no more can be
-// written now, because Postgres or Temporal is away or the activity is over; the
-// fault of one job is noted in the state.
-func (s *sweep) write(ctx context.Context, unmoved []*workflowpb.WorkflowExecutionInfo) error {
+// write writes the dead letters of a page, and returns the run ids of those that it had
+// to leave. Its error says that no more can be written now, because Postgres or
+// Temporal is away or the activity is over; the fault of one job is noted.
+func (s *sweep) write(ctx context.Context, unmoved []*workflowpb.WorkflowExecutionInfo) (map[string]bool, error) {
+	left := map[string]bool{}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	work := make(chan *workflowpb.WorkflowExecutionInfo)
@@ -211,7 +273,9 @@ func (s *sweep) write(ctx context.Context, unmoved []*workflowpb.WorkflowExecuti
 					cancel(err)
 					continue
 				}
-				s.note(execution, moved, err)
+				if err := s.note(ctx, execution, moved, err, left); err != nil {
+					cancel(err)
+				}
 			}
 		})
 	}
@@ -220,7 +284,7 @@ func (s *sweep) write(ctx context.Context, unmoved []*workflowpb.WorkflowExecuti
 	}
 	close(work)
 	workers.Wait()
-	return context.Cause(ctx)
+	return left, context.Cause(ctx)
 }
 
 // away is the failure of a read that the next job's would meet too.
@@ -236,26 +300,33 @@ func hopeless(err error) bool {
 		errors.Is(err, dlqstore.ErrSchema) || errors.Is(err, dlqstore.ErrClosed)
 }
 
-func (s *sweep) note(execution *workflowpb.WorkflowExecutionInfo, moved bool, err error) {
+// note counts what became of a job. Its error says that what was left could not be
+// noted in the store either.
+func (s *sweep) note(ctx context.Context, execution *workflowpb.WorkflowExecutionInfo, moved bool, cause error, left map[string]bool) error {
+	key := s.key(execution.GetExecution())
+	if cause != nil {
+		err := s.activities.Store.LeaveJob(ctx, key, execution.GetCloseTime().AsTime(), text.Bounded(cause.Error(), maxLastError))
+		if err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if moved {
+	switch {
+	case cause != nil:
+		s.state.Left++
+		left[key.RunID] = true
+		s.state.LastError = text.Bounded(cause.Error(), maxLastError)
+	case moved:
 		s.state.Moved++
 	}
-	if err == nil {
-		return
-	}
-	s.state.Left++
-	s.state.LastError = text.Bounded(err.Error(), maxLastError)
-	closed := execution.GetCloseTime().AsTime()
-	if s.state.OldestLeft == nil || closed.Before(*s.state.OldestLeft) {
-		s.state.OldestLeft = &closed
-	}
+	return nil
 }
 
 // one writes the dead letter of one job, if it is dead.
 func (s *sweep) one(ctx context.Context, execution *commonpb.WorkflowExecution) (moved bool, err error) {
-	dl, attempts, err := s.examine(ctx, execution)
+	run := closed.Run{Service: s.service, Namespace: s.namespace, Execution: execution}
+	dead, err := s.examine(ctx, run)
 	var (
 		gone        *serviceerror.NotFound
 		unavailable *serviceerror.Unavailable
@@ -268,32 +339,67 @@ func (s *sweep) one(ctx context.Context, execution *commonpb.WorkflowExecution) 
 		return false, away{err}
 	case err != nil:
 		return false, err
-	case dl == nil:
+	case dead == nil:
+		s.activities.spared.add(execution.GetRunId())
 		return false, nil
 	}
-	return s.activities.Store.Move(ctx, dl, numbered(attempts, dl.Attempts), runtimeActor, s.activities.MoveTx)
+	moved, err = s.activities.Store.Move(ctx, dead.letter, numbered(dead.attempts, dead.letter.Attempts), runtimeActor, s.activities.MoveTx)
+	if err != nil || !moved || !dead.lost {
+		return moved, err
+	}
+	return true, s.supersede(ctx, run, dead.letter)
+}
+
+// deadRun is the dead letter of a closed run. It is lost when the run has moved itself
+// once, and the database does not know of it any more.
+type deadRun struct {
+	letter   *dlqstore.DeadLetter
+	attempts []dlqstore.Attempt
+	lost     bool
 }
 
 // examine returns nil for a job that is not dead.
-func (s *sweep) examine(ctx context.Context, execution *commonpb.WorkflowExecution) (*dlqstore.DeadLetter, []dlqstore.Attempt, error) {
+func (s *sweep) examine(ctx context.Context, run closed.Run) (*deadRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepReading)
 	defer cancel()
-	end, err := readClose(ctx, s.service, s.namespace, execution)
-	if err != nil || !end.isFinal() {
-		return nil, nil, err
+	verdict, err := closed.Judge(ctx, run)
+	if err != nil || !verdict.Dead {
+		return nil, err
 	}
-	livesOn, err := s.wasReset(ctx, execution, end)
-	if err != nil || livesOn {
-		return nil, nil, err
+	dead := deadRun{lost: verdict.Told != nil}
+	scheduled := int64(0)
+	if dead.lost {
+		scheduled = verdict.Told.ScheduledEventID
 	}
-	t, err := readTrail(ctx, s.service, s.namespace, execution, 0)
+	t, err := readTrail(ctx, s.service, s.namespace, run.Execution, scheduled)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	dl, attempts, err := autopsy(t, end)
+	if dead.lost { // as its own move wrote it
+		dead.letter, dead.attempts, err = certify(*verdict.Told, t)
+	} else {
+		dead.letter, dead.attempts, err = autopsy(t, verdict)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	dl.Key = s.key(execution)
-	return dl, attempts, nil
+	if dead.lost {
+		dead.letter.DeadAt = verdict.ToldAt.GetEventTime().AsTime()
+	}
+	dead.letter.Key = s.key(run.Execution)
+	return &dead, nil
+}
+
+// supersede tells a dead letter that was written again what the database has lost with
+// it: that a person reset its job since, and that it then succeeded.
+func (s *sweep) supersede(ctx context.Context, run closed.Run, dl *dlqstore.DeadLetter) error {
+	described, err := run.Latest(ctx)
+	latest := described.GetWorkflowExecutionInfo()
+	if err != nil || latest.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED ||
+		latest.GetFirstRunId() != dl.FirstRunID || latest.GetExecution().GetRunId() == dl.RunID {
+		return nil //nolint:nilerr // the dead letter is written, and a person can see its job in Temporal
+	}
+	return s.activities.Store.Settle(ctx, dlqstore.SettleRequest{
+		Key: s.key(latest.GetExecution()), FirstRunID: dl.FirstRunID, Outcome: job.OutcomeSucceeded, Replayed: dl.Generation > 0, Actor: runtimeActor,
+	})
 }

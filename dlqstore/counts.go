@@ -3,6 +3,7 @@ package dlqstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -172,4 +173,19 @@ func (s *Store) compact(ctx context.Context, statement string) (folded int64, er
 		return classify(tx.QueryRow(ctx, s.sql(statement), pgx.NamedArgs{"batch": compactBatch}).Scan(&folded))
 	})
 	return folded, err
+}
+
+// countCancelledMoves uses its own partial index.
+const countCancelledMoves = `
+select count(*) from {schema}.events
+where verb = 'move' and detail ->> 'reason' = 'cancelled' and namespace = @namespace and at >= @since`
+
+// CountCancelledMoves returns how many jobs of a namespace were moved as cancelled
+// since then, whatever became of their dead letters.
+func (s *Store) CountCancelledMoves(ctx context.Context, namespace string, since time.Time) (int64, error) {
+	counts, err := query(ctx, s, countCancelledMoves, pgx.NamedArgs{"namespace": namespace, "since": since}, pgx.RowTo[int64])
+	if err != nil {
+		return 0, fmt.Errorf("count the cancelled dead letters: %w", err)
+	}
+	return counts[0], nil
 }

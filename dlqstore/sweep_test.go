@@ -43,7 +43,7 @@ func TestSweepWatermark(t *testing.T) {
 
 	const sweeps = 16
 	for _, err := range concurrently(sweeps, func(i int) error {
-		now, err := store.AdvanceSweep(t.Context(), "a", instant.Add(time.Duration(i)*time.Second))
+		now, err := store.AdvanceSweep(t.Context(), "a", instant.Add(time.Duration(i)*time.Second), nil)
 		if err == nil && now.Before(instant.Add(time.Duration(i)*time.Second)) {
 			t.Errorf("sweep %d is ahead of the watermark %s", i, now)
 		}
@@ -52,7 +52,7 @@ func TestSweepWatermark(t *testing.T) {
 		require.NoError(t, err)
 	}
 	furthest := instant.Add((sweeps - 1) * time.Second)
-	now, err := store.AdvanceSweep(t.Context(), "a", instant)
+	now, err := store.AdvanceSweep(t.Context(), "a", instant, nil)
 	require.NoError(t, err)
 	require.Equal(t, furthest, now)
 	kept, err := store.SweepWatermark(t.Context(), "a")

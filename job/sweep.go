@@ -16,13 +16,20 @@ type SweepState struct {
 	PageToken []byte `json:"page_token,omitempty"`
 	Done      bool   `json:"done"`
 
+	// Every is how long the workflow waits until it sweeps again, as its schedule says;
+	// zero for one that ends after this sweep.
+	Every time.Duration `json:"every,omitempty"`
+	// Again is true of a sweep that another one in the same workflow went before.
+	Again bool `json:"again,omitempty"`
+
 	// Moved counts the dead letters that were written, without those of an activity
 	// that was killed.
 	Moved int `json:"moved"`
-	// Left counts the jobs that could not be written; the next sweep tries again.
+	// Left counts the jobs that could not be written; later sweeps try them again.
 	Left int `json:"left"`
-	// OldestLeft is the earliest close time among them, LastError why the latest
-	// of them was left.
+	// OldestLeft is the earliest close time among those that a sweep of an earlier
+	// build has left without a note in the database: it holds the watermark.
 	OldestLeft *time.Time `json:"oldest_left,omitempty"`
-	LastError  string     `json:"last_error,omitempty"`
+	// LastError is why the latest of them was left.
+	LastError string `json:"last_error,omitempty"`
 }

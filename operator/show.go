@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"unicode/utf8"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/resourceid"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -43,6 +44,11 @@ type Shown struct {
 	// Removed is set when the job had a dead letter that was removed for good. When
 	// Temporal does not know the job either, it is all there is beside the Key.
 	Removed *Removal
+	// Left is set when the job closed, should have a dead letter, and the sweep could not
+	// write it so far.
+	Left *dlqstore.LeftJob
+	// Trouble says why a running job makes no progress at all, empty for none.
+	Trouble string
 	// Live tells of a running job where it stands, as Jobs does, also between two
 	// executions of its handler; nil for any other, and when the handler succeeded.
 	Live *LiveJob
@@ -115,37 +121,53 @@ func (o *Operator) readLive(ctx context.Context, shown *Shown, described *workfl
 	info := described.GetWorkflowExecutionInfo()
 	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		if info.GetType().GetName() == job.WorkflowType {
+			shown.Trouble = troubleOf(described)
 			shown.Live, err = o.liveJob(ctx, described)
 		}
 		return err
 	}
-	shown.Removed, err = o.lastRemoval(ctx, shown.Key)
+	if shown.Removed, err = o.lastRemoval(ctx, shown.Key); err != nil {
+		return err
+	}
+	left, err := o.store.LeftJobs(ctx, o.namespace, shown.RunID)
+	if len(left) > 0 {
+		shown.Left = &left[0]
+	}
 	return err
+}
+
+// troubleOf tells of a job that its own worker cannot name. The plugin's client can, so
+// that the worker's must be another; a job that starts has had its first task by then.
+func troubleOf(described *workflowservice.DescribeWorkflowExecutionResponse) string {
+	task := described.GetPendingWorkflowTask()
+	if resourceid.Printable(described.GetWorkflowExecutionInfo().GetExecution().GetWorkflowId()) || task.GetAttempt() < 2 {
+		return ""
+	}
+	return fmt.Sprintf("its workflow task has failed %d times, and its workflow id is not printable ASCII: "+
+		"its worker's client must be made with the plugin in client.Options.Plugins", task.GetAttempt()-1)
 }
 
 // describe returns nil for a workflow that Temporal does not know.
 func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	if !callable(workflowID) {
-		return nil, nil //nolint:nilnil // as below
+	if !utf8.ValidString(workflowID) {
+		return nil, nil //nolint:nilnil // as below: no workflow has such an id
 	}
 	description, err := o.client.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
 	var notFound *serviceerror.NotFound
 	var invalid *serviceerror.InvalidArgument
+	var unsent *serviceerror.Internal
 	switch {
 	case errors.As(err, &notFound), errors.As(err, &invalid):
 		return nil, nil //nolint:nilnil // absence is an answer here
+	case errors.As(err, &unsent) && !resourceid.Printable(workflowID):
+		return nil, fmt.Errorf("operator: describe workflow %s: its id is not printable ASCII, and Operator's client was made without the plugin: "+
+			"give client.Options.Plugins one of deadletter.NewPlugin: %w", workflowID, err)
 	case err != nil:
 		return nil, fmt.Errorf("operator: describe workflow %s: %w", workflowID, err)
 	}
 	return description, nil
-}
-
-// callable reports whether Temporal's Go client can name a workflow at all: it puts
-// the id into a header of each call, which must be printable ASCII.
-func callable(workflowID string) bool {
-	return !strings.ContainsFunc(workflowID, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // otherDeadRuns lists the first runs of the same id beside the one shown.

@@ -25,13 +25,16 @@ type Stats struct {
 	Queued     int64 `json:"queued"`
 	Processing int64 `json:"processing"`
 	Done       int64 `json:"done"`
-	// Cancelled are those without a dead letter.
+	// Cancelled are those that never had a dead letter.
 	Cancelled int64 `json:"cancelled"`
 	// DeadLetter is the count of the table, exact.
 	DeadLetter int64 `json:"dead_letter"`
 	// SplitEstimated says that the split into Queued and Processing is scaled up
 	// from a sample: there are more running jobs than were looked at.
 	SplitEstimated bool `json:"split_estimated,omitempty"`
+	// Left counts the closed jobs whose dead letter the sweep could not write so far. It
+	// is no part of Total. See Operator.Left.
+	Left int64 `json:"left,omitempty"`
 }
 
 const (
@@ -59,8 +62,17 @@ func (o *Operator) Stats(ctx context.Context) (Stats, error) {
 	if stats.DeadLetter, err = o.store.CountDeadLetters(ctx, o.namespace); err != nil {
 		return stats, err
 	}
+	if stats.Left, err = o.store.CountLeft(ctx, o.namespace); err != nil {
+		return stats, err
+	}
 	stats.Total = stats.Queued + stats.Processing + stats.Done + stats.Cancelled + stats.DeadLetter
 	return stats, nil
+}
+
+// Left returns the closed jobs whose dead letter the sweep could not write, 100 at most,
+// with the reason. The sweep tries each again by itself.
+func (o *Operator) Left(ctx context.Context) ([]dlqstore.LeftJob, error) {
+	return o.store.LeftJobs(ctx, o.namespace, "")
 }
 
 const jobsQuery = "WorkflowType = '" + job.WorkflowType + "'"
@@ -88,8 +100,8 @@ func (o *Operator) countByStatus(ctx context.Context) (map[enumspb.WorkflowExecu
 	return counts, nil
 }
 
-// cancelledAlive takes those that have a dead letter off the cancelled jobs that
-// Temporal still retains.
+// cancelledAlive takes those that had a dead letter, which may have been removed since,
+// off the cancelled jobs that Temporal still retains.
 func (o *Operator) cancelledAlive(ctx context.Context, cancelled int64) (int64, error) {
 	if cancelled == 0 {
 		return 0, nil
@@ -99,8 +111,8 @@ func (o *Operator) cancelledAlive(ctx context.Context, cancelled int64) (int64, 
 		return 0, fmt.Errorf("operator: describe namespace %s: %w", o.namespace, err)
 	}
 	since := time.Now().Add(-namespace.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration())
-	dead, err := o.Count(ctx, dlqstore.Filter{Reason: job.ReasonCancelled, DeadAfter: &since})
-	return max(cancelled-dead, 0), err
+	moved, err := o.store.CountCancelledMoves(ctx, o.namespace, since)
+	return max(cancelled-moved, 0), err
 }
 
 // split looks at running jobs one by one, up to splitSample of them.

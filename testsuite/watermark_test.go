@@ -82,7 +82,7 @@ func TestSweepLooksBack(t *testing.T) {
 	w.visible(1)
 	closed, err := w.describe(run.GetID(), run.GetRunID())
 	require.NoError(t, err)
-	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, closed.GetWorkflowExecutionInfo().GetCloseTime().AsTime().Add(4*time.Minute))
+	passed, err := w.store.AdvanceSweep(t.Context(), w.namespace, closed.GetWorkflowExecutionInfo().GetCloseTime().AsTime().Add(4*time.Minute), nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, w.sweep().Moved)
 	w.dead(run)

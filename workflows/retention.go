@@ -12,22 +12,36 @@ import (
 // number may run at once, and each may be killed anywhere. While no policy is
 // enabled it looks and does nothing.
 //
-// Its argument and its result say what was pruned; a run that goes on as a new one
-// hands it over. It fails when its activity keeps failing; the schedule's next run
-// finds what is left.
+// It stays as Sweep does. Its argument and its result say what was pruned in this
+// round; a run that goes on as a new one hands it over. It fails when its activity keeps
+// failing; the next round finds what is left.
 func (w Workflows) Retention(ctx workflow.Context, state job.PruneOutput) (job.PruneOutput, error) {
 	// Plain JSON, as for the move: no worker of the queue needs a codec for it.
 	stretches := workflow.WithDataConverter(ctx, converter.GetDefaultDataConverter())
 	stretches = workflow.WithActivityOptions(stretches, w.stretchOptions())
-	for !state.Done {
-		if workflow.GetInfo(ctx).GetCurrentHistoryLength() >= maxSweepHistory {
-			return state, workflow.NewContinueAsNewError(ctx, job.RetentionWorkflowType, state)
+	for {
+		begun := workflow.Now(ctx)
+		for !state.Done {
+			if workflow.GetInfo(ctx).GetCurrentHistoryLength() >= maxSweepHistory {
+				return state, workflow.NewContinueAsNewError(stretches, job.RetentionWorkflowType, state)
+			}
+			var out job.PruneOutput
+			err := workflow.ExecuteActivity(stretches, job.PruneActivityType, state).Get(stretches, &out)
+			if err != nil && (state.Every == 0 || ctx.Err() != nil) {
+				return state, err
+			}
+			if err != nil {
+				workflow.GetLogger(ctx).Error("deadletter: a retention run did not get to its end; the next one goes on", "error", err)
+				break
+			}
+			state = state.Plus(out)
 		}
-		var out job.PruneOutput
-		if err := workflow.ExecuteActivity(stretches, job.PruneActivityType).Get(stretches, &out); err != nil {
+		if state.Every == 0 {
+			return state, nil
+		}
+		if err := restOf(ctx, begun, state.Every); err != nil {
 			return state, err
 		}
-		state = state.Plus(out)
+		state = job.PruneOutput{Again: true, Every: state.Every}
 	}
-	return state, nil
 }

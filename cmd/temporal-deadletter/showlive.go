@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 
@@ -15,6 +16,8 @@ type liveJSON struct {
 	Pending  *operator.PendingAttempt `json:"pending,omitempty"`
 	Live     *operator.LiveJob        `json:"live,omitempty"` // as the verb jobs has it
 	Removed  *operator.Removal        `json:"removed,omitempty"`
+	Left     *dlqstore.LeftJob        `json:"left,omitempty"`    // the sweep could not write its dead letter
+	Trouble  string                   `json:"trouble,omitempty"` // why it makes no progress
 	DeadRuns []string                 `json:"dead_runs,omitempty"`
 	UI       string                   `json:"ui,omitempty"`
 }
@@ -36,6 +39,12 @@ func printLive(w io.Writer, shown *operator.Shown, page string) error {
 	if shown.Removed != nil {
 		rows = append(rows, removedRows(shown.Removed)...)
 	}
+	if shown.Left != nil {
+		rows = append(rows, leftRows(shown.Left)...)
+	}
+	if shown.Trouble != "" {
+		rows = append(rows, []string{"Trouble", printable(shown.Trouble)})
+	}
 	switch {
 	case shown.Pending != nil:
 		rows = append(rows, pendingRows(shown.Pending)...)
@@ -46,6 +55,18 @@ func printLive(w io.Writer, shown *operator.Shown, page string) error {
 		rows = append(rows, waitingRows(shown.Live)...)
 	}
 	return table(w, append(append(rows, deadRunRows(shown)...), pageRows(page)...))
+}
+
+// leftRows tell of a dead letter that the sweep could not write.
+func leftRows(left *dlqstore.LeftJob) [][]string {
+	next := "never"
+	if left.NextAt != nil {
+		next = timeText(left.NextAt)
+	}
+	return [][]string{
+		{"Dead letter", fmt.Sprintf("could not be written in %d tries; the next try: %s", left.Tries, next)},
+		{"Why", shortened(printable(left.Error), maxFailureCell)},
+	}
 }
 
 // removedRows tell of a dead letter that is no more.

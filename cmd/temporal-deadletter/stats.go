@@ -24,7 +24,8 @@ func (c *cli) statsCommand() *cobra.Command {
 		Short: "Count the jobs of the namespace",
 		Long: "Count the jobs of the namespace. Dead letters are counted in Postgres, exactly and since\n" +
 			"ever; the others in Temporal, as far back as the namespace retains closed workflows.\n" +
-			"Cancelled means cancelled without a dead letter; one that has a dead letter counts as that.\n\n" +
+			"Cancelled means cancelled without a dead letter; one that has a dead letter counts as that,\n" +
+			"and as nothing once that was purged.\n\n" +
 			"--by and --hourly are of the dead letters alone and need Postgres only. Hours are of UTC;\n" +
 			"replayed counts what was asked for, purged what went by purge, pruned what by retention.",
 		Example: "  " + name + " stats\n" +
@@ -206,6 +207,9 @@ func printStats(w io.Writer, stats operator.Stats) error {
 	}
 	if err := table(w, rows); err != nil {
 		return err
+	}
+	if stats.Left > 0 {
+		fmt.Fprintf(w, "\n%d closed jobs have no dead letter because the sweep could not write it; it tries again. `%s reconcile` lists them.\n", stats.Left, name)
 	}
 	if stats.SplitEstimated {
 		fmt.Fprintln(w, "\nHow many of the running jobs are queued is estimated from a sample of them.")

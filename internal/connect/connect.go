@@ -24,6 +24,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/resourceid"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -132,6 +133,7 @@ func (c *Config) Dial(ctx context.Context, logger log.Logger, plugins ...client.
 	options.Logger = logger
 	options.Plugins = append(slices.Clone(options.Plugins), plugins...)
 	options.ConnectionOptions.GetSystemInfoTimeout = dialTimeout // the SDK's own bound is shorter
+	options.ConnectionOptions.DialOptions = append(slices.Clone(options.ConnectionOptions.DialOptions), resourceid.DialOption())
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	connected, err := client.DialContext(ctx, options)
