@@ -45,9 +45,9 @@ func TestBulkHoldsOffRetention(t *testing.T) {
 	require.Eventually(t, func() bool { return w.pendingThere(plan) < members }, patience, 20*time.Millisecond)
 	w.whileHeld(plan, "replays", w.operator.PausePlan)
 	w.inState(plan, job.PlanPaused)
-	left, runs := w.pendingThere(plan), w.retentions()
+	left, rounds := w.pendingThere(plan), w.rounds(job.RetentionWorkflowType)
 	require.Positive(t, left)
-	require.Eventually(t, func() bool { return w.retentions() >= runs+3 }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return w.rounds(job.RetentionWorkflowType) >= rounds+3 }, patience, 50*time.Millisecond)
 	require.Equal(t, left, w.pendingThere(plan))
 	require.NoError(t, w.operator.ResumePlan(t.Context(), plan.ID, "carl"))
 	plan = w.ended(plan)
@@ -77,12 +77,4 @@ where i.plan_id = $1 and i.state = 'pending'`, plan.ID).Scan(&pending, &there)
 	require.NoError(w.t, err)
 	require.Equal(w.t, pending, there, "a pending member was pruned")
 	return pending
-}
-
-// retentions counts the runs that the schedule has started.
-func (w *world) retentions() int {
-	w.t.Helper()
-	description, err := w.client.ScheduleClient().GetHandle(w.t.Context(), job.RetentionScheduleID).Describe(w.t.Context())
-	require.NoError(w.t, err)
-	return description.Info.NumActions
 }

@@ -212,6 +212,16 @@ func TestStatsOfTheLiving(t *testing.T) {
 		require.NotNil(t, shown.Status, status)
 		require.Equal(t, status, *shown.Status)
 	}
+	// A dead letter that is gone makes no cancelled job of what was a dead one.
+	purged := w.enqueue(deadletter.Job{Type: "Fail", StartDelay: time.Hour})
+	require.NoError(t, w.client.CancelWorkflow(t.Context(), purged.GetID(), ""))
+	require.Error(t, w.wait(purged, nil))
+	require.NoError(t, w.store.Purge(t.Context(), w.key(purged), "tester"))
+	w.visible(3)
+	stats, err := w.operator.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, stats)
+
 	shown, err := w.operator.Show(t.Context(), kept.GetID(), "")
 	require.NoError(t, err)
 	require.NotNil(t, shown.DeadLetter)

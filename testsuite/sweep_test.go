@@ -49,7 +49,7 @@ func (w *world) visible(n int) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		count, err := w.client.CountWorkflow(w.t.Context(), &workflowservice.CountWorkflowExecutionsRequest{
-			Namespace: w.namespace, Query: "WorkflowType = 'deadletter.Job' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed')",
+			Namespace: w.namespace, Query: "WorkflowType = 'deadletter.Job' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
 		})
 		return err == nil && count.GetCount() == int64(n)
 	}, patience, 20*time.Millisecond)

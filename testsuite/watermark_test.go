@@ -25,10 +25,10 @@ func (w *world) watermark() time.Time {
 	return watermark
 }
 
-// TestSweepWatermarkHolds proves that a job whose hook fails keeps the watermark
-// before it and hinders no other, and that the sweep after its repair writes it
-// and moves on.
-func TestSweepWatermarkHolds(t *testing.T) {
+// TestSweepLeaves proves that a job whose hook fails holds neither the watermark nor
+// any other job, that it is told of, and that a later sweep writes it by itself, also
+// when the watermark has long passed it.
+func TestSweepLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var broken atomic.Pointer[string]
@@ -38,9 +38,6 @@ func TestSweepWatermarkHolds(t *testing.T) {
 		}
 		return nil
 	})
-	clean := w.sweep()
-	require.WithinDuration(t, clean.Until, w.watermark(), time.Microsecond)
-
 	var runs []client.WorkflowRun
 	for i := range 5 {
 		run := w.enqueue(deadletter.Job{Type: "Any"}, i)
@@ -51,24 +48,37 @@ func TestSweepWatermarkHolds(t *testing.T) {
 	id := bad.GetID()
 	broken.Store(&id)
 	w.visible(len(runs))
-	closed, err := w.describe(bad.GetID(), bad.GetRunID())
-	require.NoError(t, err)
 	for i := range 2 {
 		state := w.sweep()
-		require.Equal(t, 1, state.Left)
 		require.Equal(t, []int{4, 0}[i], state.Moved)
 		require.Contains(t, state.LastError, "no such order")
-		require.WithinDuration(t, closed.GetWorkflowExecutionInfo().GetCloseTime().AsTime(), w.watermark(), time.Microsecond)
+		require.WithinDuration(t, state.Until, w.watermark(), time.Microsecond, "it holds the watermark")
 	}
 	require.EqualValues(t, len(runs)-1, w.count())
 	w.noRow(bad)
 
+	shown, err := w.operator.Show(t.Context(), bad.GetID(), "")
+	require.NoError(t, err)
+	require.NotNil(t, shown.Left)
+	require.Equal(t, w.key(bad), shown.Left.Key)
+	require.GreaterOrEqual(t, shown.Left.Tries, 2)
+	require.Contains(t, shown.Left.Error, "no such order")
+	require.WithinDuration(t, time.Now().Add(time.Minute), *shown.Left.NextAt, time.Minute)
+	stats, err := w.operator.Stats(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Left)
+
 	broken.Store(nil)
-	mended := w.sweep()
-	require.Equal(t, 1, mended.Moved)
-	require.Zero(t, mended.Left)
+	// As if an hour had passed: no sweep lists the job any more.
+	_, err = w.store.AdvanceSweep(t.Context(), w.namespace, time.Now().Add(time.Hour), nil)
+	require.NoError(t, err)
+	_, err = w.store.Pool().Exec(t.Context(), `update deadletter.sweep_left set next_at = now()`)
+	require.NoError(t, err)
+	require.Equal(t, 1, w.sweep().Moved)
 	w.dead(bad)
-	require.WithinDuration(t, mended.Until, w.watermark(), time.Microsecond)
+	left, err := w.operator.Left(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // TestSweepLooksBack proves that a job which became visible only minutes after it
