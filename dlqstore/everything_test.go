@@ -144,7 +144,7 @@ func useEverything(t *testing.T, store *dlqstore.Store, text string) {
 	require.EqualValues(t, 1, purged)
 	require.NoError(t, store.Compact(ctx))
 	require.NoError(t, store.ForgetPlans(ctx))
-	_, err = store.AdvanceSweep(ctx, "default", instant)
+	_, err = store.AdvanceSweep(ctx, "default", instant, nil)
 	require.NoError(t, err)
 	tallies, _, err := store.CountBy(ctx, "", dlqstore.ByJobType, 0)
 	require.NoError(t, err)
