@@ -184,8 +184,12 @@ func (s *sweep) retryLeft(ctx context.Context) error {
 	}
 	for i := range due {
 		if !left[due[i].RunID] {
-			if err := s.activities.Store.ForgetLeft(ctx, s.namespace, due[i].RunID); err != nil {
+			err := s.activities.Store.ForgetLeft(ctx, s.namespace, due[i].RunID)
+			if hopeless(err) || ctx.Err() != nil {
 				return err
+			}
+			if err != nil { // such as a role that may delete nothing
+				s.state.LastError = text.Bounded(err.Error(), maxLastError)
 			}
 		}
 	}

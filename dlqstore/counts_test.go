@@ -196,8 +196,6 @@ func TestCountsBackfill(t *testing.T) {
 		end $$`,
 		`alter table deadletter.plans drop column request_id`, // of a later migration
 		`alter table deadletter.notes drop column request_id`,
-		`drop table deadletter.sweep_left`,
-		`drop index deadletter.events_cancelled_idx`,
 	} {
 		run(t, store, undo)
 	}

@@ -341,7 +341,7 @@ func TestWorkerWithoutDelete(t *testing.T) {
 			require.NoError(t, err, name)
 		}
 	}
-	_, err := worker.AdvanceSweep(t.Context(), "default", instant)
+	_, err := worker.AdvanceSweep(t.Context(), "default", instant, nil)
 	require.NoError(t, err)
 	require.NoError(t, worker.Settle(t.Context(), dlqstore.SettleRequest{Key: key, FirstRunID: "new-run", Outcome: job.OutcomeSucceeded, Actor: "worker"}))
 	r.requireLacking(worker.Compact(t.Context()), "compact", "worker", "DELETE", "dead_letter_counts")

@@ -1,6 +1,6 @@
 -- Closed jobs whose dead letter the sweep could not write: it goes on without them,
 -- and tries each again by itself.
-create table {{.schema}}.sweep_left (
+create table if not exists {{.schema}}.sweep_left (
     namespace text not null,
     run_id text not null,
     workflow_id text not null, -- as far as Postgres can hold it
@@ -13,9 +13,9 @@ create table {{.schema}}.sweep_left (
     primary key (namespace, run_id)
 );
 
-create index sweep_left_next_idx on {{.schema}}.sweep_left (namespace, next_at);
+create index if not exists sweep_left_next_idx on {{.schema}}.sweep_left (namespace, next_at);
 
 -- Counts the jobs that were cancelled and moved, also those whose dead letter was
 -- purged since.
-create index events_cancelled_idx on {{.schema}}.events (namespace, at)
+create index if not exists events_cancelled_idx on {{.schema}}.events (namespace, at)
     where verb = 'move' and detail ->> 'reason' = 'cancelled';
