@@ -10,6 +10,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/replay"
@@ -29,9 +30,10 @@ const (
 )
 
 // keeper looks after the dead-letter queue while a worker serves it: it keeps the
-// operator workflow running, the sweep and the retention scheduled, finishes replays
-// whose process died between the commit and the start, compacts the store's
-// summaries and removes old plans. Any number of keepers may do so at once.
+// operator workflow running, the sweep and the retention scheduled, sets runs that are
+// pinned to a replaced worker version to AutoUpgrade, finishes replays whose process
+// died between the commit and the start, compacts the store's summaries and removes old
+// plans. Any number of keepers may do so at once.
 type keeper struct {
 	plugin    *Plugin
 	once      sync.Once
@@ -41,6 +43,8 @@ type keeper struct {
 	schedules []*schedule
 	// lacking has, by what could not be done, the missing right that was logged.
 	lacking map[string]string
+	// version is the worker's, the zero value if it is unversioned.
+	version worker.WorkerDeploymentVersion
 }
 
 func (p *Plugin) newKeeper(workerKey string) *keeper {
@@ -102,6 +106,7 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 	ticker := time.NewTicker(keeperInterval)
 	defer ticker.Stop()
 	var operatorSeen time.Time
+	versions := versioning{client: c, namespace: namespace, logger: logger, taskQueue: k.plugin.options.TaskQueue, own: k.version}
 	for {
 		if time.Since(operatorSeen) >= operatorInterval {
 			if err := k.ensureOperator(c); err == nil {
@@ -109,6 +114,9 @@ func (k *keeper) run(c client.Client, namespace string, logger log.Logger) {
 			} else if k.ctx.Err() == nil {
 				logger.Warn("deadletter: the operator workflow could not be started and will be tried again", "error", err)
 			}
+		}
+		if err := versions.look(k.ctx); err != nil && k.ctx.Err() == nil {
+			logger.Warn("deadletter: runs that are pinned to a replaced worker version could not be moved and will be tried again", "error", err)
 		}
 		for _, s := range k.schedules {
 			if err := s.ensure(k.ctx, c); err != nil && k.ctx.Err() == nil {

@@ -53,13 +53,18 @@ type Plugin struct {
 	handlers *signatures
 
 	mu sync.Mutex
-	// configured has the workers that are made and not yet started; true for one on
-	// the dead-letter queue.
-	configured map[string]bool
+	// configured has the workers that are made and not yet started.
+	configured map[string]configured
 	replayers  map[string]bool
 	keepers    map[string]*keeper
 	// clientOptions are nil when the plugin was given to workers only.
 	clientOptions *client.Options
+}
+
+// configured is a worker that is made and not yet started.
+type configured struct {
+	serves  bool            // the dead-letter queue
+	options *worker.Options // which other plugins may still change
 }
 
 var (
@@ -85,7 +90,7 @@ func NewPlugin(options Options) (*Plugin, error) {
 		options:    options,
 		breakers:   activities.NewBreakers(logged(options.CircuitBreaker)),
 		handlers:   &signatures{counts: map[[2]string]int{}},
-		configured: map[string]bool{},
+		configured: map[string]configured{},
 		replayers:  map[string]bool{},
 		keepers:    map[string]*keeper{},
 	}, nil
@@ -144,7 +149,7 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 	if serves && p.options.Store == nil {
 		return fmt.Errorf("deadletter: a worker on the dead-letter queue %q needs Options.Store", o.TaskQueue)
 	}
-	p.configured[o.WorkerInstanceKey] = serves
+	p.configured[o.WorkerInstanceKey] = configured{serves: serves, options: o.WorkerOptions}
 	if o.WorkerOptions.WorkerStopTimeout == 0 {
 		o.WorkerOptions.WorkerStopTimeout = DefaultWorkerStopTimeout
 	}
@@ -213,7 +218,7 @@ func (p *Plugin) StartWorker(
 	ctx context.Context, o worker.PluginStartWorkerOptions, next func(context.Context, worker.PluginStartWorkerOptions) error,
 ) error {
 	p.mu.Lock()
-	serves, first := p.configured[o.WorkerInstanceKey]
+	made, first := p.configured[o.WorkerInstanceKey]
 	delete(p.configured, o.WorkerInstanceKey)
 	p.mu.Unlock()
 	if !first {
@@ -221,10 +226,13 @@ func (p *Plugin) StartWorker(
 	}
 	p.registerWorkflows(o.WorkerRegistry)
 	activities.RegisterForJobs(o.WorkerRegistry)
-	if !serves {
+	if !made.serves {
 		return next(ctx, o)
 	}
 	k := p.newKeeper(o.WorkerInstanceKey)
+	if deployment := made.options.DeploymentOptions; deployment.UseVersioning {
+		k.version = deployment.Version
+	}
 	(&activities.Activities{Store: p.options.Store, MoveTx: p.options.MoveTx, OnClient: k.start}).Register(o.WorkerRegistry)
 	if err := next(ctx, o); err != nil {
 		return err
@@ -268,11 +276,19 @@ type workflowRegistry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 }
 
+// registerWorkflows registers the plugin's workflows as AutoUpgrade, whatever the
+// default of the team's deployment is: the histories of earlier builds replay on this
+// one, and the operator workflow never ends, so a version that it was pinned to would
+// never drain.
 func (p *Plugin) registerWorkflows(r workflowRegistry) {
 	w := workflows.Workflows{TaskQueue: p.options.TaskQueue}
-	r.RegisterWorkflowWithOptions(w.Job, workflow.RegisterOptions{Name: job.WorkflowType})
-	r.RegisterWorkflowWithOptions(w.Operator, workflow.RegisterOptions{Name: job.OperatorWorkflowType})
-	r.RegisterWorkflowWithOptions(w.BulkOperation, workflow.RegisterOptions{Name: job.BulkWorkflowType})
-	r.RegisterWorkflowWithOptions(w.Sweep, workflow.RegisterOptions{Name: job.SweepWorkflowType})
-	r.RegisterWorkflowWithOptions(w.Retention, workflow.RegisterOptions{Name: job.RetentionWorkflowType})
+	for name, fn := range map[string]any{
+		job.WorkflowType:          w.Job,
+		job.OperatorWorkflowType:  w.Operator,
+		job.BulkWorkflowType:      w.BulkOperation,
+		job.SweepWorkflowType:     w.Sweep,
+		job.RetentionWorkflowType: w.Retention,
+	} {
+		r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade})
+	}
 }

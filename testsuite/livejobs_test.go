@@ -25,7 +25,7 @@ import (
 	"github.com/deadletter-dev/deadletter/operator"
 )
 
-// atAttempt waits until the job waits for that attempt.
+// atAttempt waits until the job waits for that attempt or a later one.
 func (w *world) atAttempt(run client.WorkflowRun, attempt int32) {
 	w.t.Helper()
 	var pending *workflowpb.PendingActivityInfo
@@ -35,7 +35,7 @@ func (w *world) atAttempt(run client.WorkflowRun, attempt int32) {
 			return false
 		}
 		pending = live.GetPendingActivities()[0]
-		return pending.GetAttempt() == attempt && pending.GetNextAttemptScheduleTime() != nil
+		return pending.GetAttempt() >= attempt && pending.GetNextAttemptScheduleTime() != nil
 	}, patience, 20*time.Millisecond) {
 		w.t.Fatalf("%s is at %v", run.GetID(), pending)
 	}

@@ -43,6 +43,10 @@ var dynamicConfig = []string{
 	`matching.syncMatchWaitDuration="0s"`,
 	// A search attribute works at once, not after the next cache refresh.
 	"system.forceSearchAttributesCacheRefreshOnRead=true",
+	// A worker deployment version is drained some seconds after its last workflow, not
+	// after minutes.
+	`matching.wv.VersionDrainageStatusVisibilityGracePeriod="2s"`,
+	`matching.wv.VersionDrainageStatusRefreshInterval="2s"`,
 }
 
 // TemporalOptions says how to start a Temporal dev server. The zero value works.

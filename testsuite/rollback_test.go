@@ -1,0 +1,219 @@
+package testsuite_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/deadletter-dev/deadletter"
+	"github.com/deadletter-dev/deadletter/internal/devstack"
+	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
+	"github.com/deadletter-dev/deadletter/job"
+)
+
+// olderCommit is the build that TestRollBack goes back to. Its operator workflow and its
+// bulk operations are unversioned, and it does not know what newerBuild records.
+const olderCommit = "ab64176"
+
+// buildOlder builds the reference worker of olderCommit.
+func buildOlder(t testing.TB) (path string) {
+	t.Helper()
+	git := devtest.Require(t, "git", "apt-get install git")
+	dir := filepath.Join(t.TempDir(), "older")
+	run := func(in, name string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir = in
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("..", git, "cat-file", "-e", olderCommit+"^{commit}"); err != nil {
+		devtest.Missing(t, "commit "+olderCommit+" in the repository's history", "clone it whole: git fetch --unshallow ("+strings.TrimSpace(out)+")")
+	}
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	for _, step := range []struct {
+		in   string
+		args []string
+	}{
+		{".", []string{git, "clone", "--quiet", "--shared", "--no-checkout", root, dir}},
+		{dir, []string{git, "checkout", "--quiet", olderCommit}},
+		{dir, []string{"go", "build", "-buildvcs=false", "-o", "older", "./worker"}},
+	} {
+		out, err := run(step.in, step.args[0], step.args[1:]...)
+		require.NoError(t, err, "%v: %s", step.args, out)
+	}
+	return filepath.Join(dir, "older")
+}
+
+// startOlder starts the reference worker of an older build on the world's servers.
+func (w *world) startOlder(path string) (stop func()) {
+	w.t.Helper()
+	older := exec.Command(path)
+	older.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE=/nonexistent/temporal.toml", "TEMPORAL_ADDRESS="+w.address,
+		"TEMPORAL_NAMESPACE="+w.namespace, "DEADLETTER_DATABASE_URL="+w.database)
+	if os.Getenv("DEADLETTER_TEST_LOG") != "" {
+		older.Stderr = os.Stderr
+	}
+	require.NoError(w.t, older.Start())
+	stop = func() {
+		_ = older.Process.Signal(syscall.SIGTERM)
+		_ = older.Wait()
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// newerBuild makes the operator workflow and bulk operations record, at their start,
+// what no older build knows. Runs that an older build began do not.
+type newerBuild struct {
+	interceptor.WorkerInterceptorBase
+}
+
+func (*newerBuild) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &newerRun{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+}
+
+type newerRun struct {
+	interceptor.WorkflowInboundInterceptorBase
+}
+
+func (r *newerRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	switch workflow.GetInfo(ctx).WorkflowType.Name {
+	case job.OperatorWorkflowType, job.BulkWorkflowType:
+		if workflow.GetVersion(ctx, "of-a-newer-build", workflow.DefaultVersion, 1) == 1 {
+			workflow.SideEffect(ctx, func(workflow.Context) any { return "new" })
+		}
+	default:
+	}
+	return r.Next.ExecuteWorkflow(ctx, in)
+}
+
+func (w *world) startNewer() (stop func()) {
+	w.t.Helper()
+	c := w.dial(w.buildPlugin(deadletter.Options{}))
+	return w.start(worker.New(c, deadletter.DefaultTaskQueue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&newerBuild{}}}))
+}
+
+// stuck waits until a worker could not go on with a run that a newer build has begun.
+func (w *world) stuck(workflowID string) {
+	w.t.Helper()
+	run := w.client.GetWorkflow(w.t.Context(), workflowID, "")
+	require.Eventually(w.t, func() bool {
+		for _, event := range w.history(run) {
+			if event.GetWorkflowTaskFailedEventAttributes().GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR {
+				return true
+			}
+		}
+		return false
+	}, patience, 50*time.Millisecond, "%s is not stuck", workflowID)
+}
+
+// rollBackCommand is the one that docs/upgrading.md names.
+func rollBackCommand(t testing.TB) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/upgrading.md")
+	require.NoError(t, err)
+	command := regexp.MustCompile(`(?m)^temporal workflow reset (?:.*\\\n)*.*$`).Find(page)
+	require.NotEmpty(t, command)
+	return string(command)
+}
+
+// TestRollBack proves that the documented way back to an older build keeps every request
+// that the operator workflow has taken, before and during, and every bulk operation, and
+// repeats none; and that the newer build can come again.
+func TestRollBack(t *testing.T) {
+	t.Parallel()
+	path := buildOlder(t)
+	cli, err := devstack.TemporalCLI(t.Context(), os.Stderr)
+	require.NoError(t, err)
+	w := newWorld(t)
+	stopJobs := w.startJobs(handlers{"Fail": fail})
+	stopNewer := w.startNewer()
+	w.waitOperator()
+	running := w.plan12("running", 2)
+	paused := w.plan12("paused", 2)
+	dead := w.deadJob()
+	stopJobs() // the replays' own jobs are of no interest
+	sent := 0
+	signal := func() {
+		for _, id := range []string{"", "", w.namespace + time.Now().String()} {
+			require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.ReplayMessage, job.ReplayInput{WorkflowID: dead.GetID(), RequestID: id}))
+			sent++
+		}
+	}
+	carriedOut := func() {
+		w.grows(sent, func() int { return w.dead(dead).ResurrectionCount })
+		require.Equal(t, sent, w.dead(dead).ResurrectionCount)
+	}
+	signal()
+	require.NoError(t, w.update(job.ReplayInput{WorkflowID: dead.GetID()}).Get(t.Context(), nil))
+	sent++
+	carriedOut()
+	w.applyFirst(paused)
+	require.NoError(t, w.operator.PausePlan(t.Context(), paused.ID, "carl"))
+	w.inState(paused, job.PlanPaused)
+	w.applyFirst(running)
+	stopNewer()
+	signal() // which no worker has seen
+	stopOlder := w.startOlder(path)
+	w.stuck(deadletter.OperatorWorkflowID)
+	w.stuck(job.BulkWorkflowID(running.ID))
+	signal()
+	update := make(chan error, 1)
+	go func() { update <- w.persistentUpdate(t.Context(), job.ReplayInput{WorkflowID: dead.GetID()}) }()
+	sent++
+
+	command := exec.CommandContext(t.Context(), "sh", "-c", rollBackCommand(t))
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "TEMPORAL_ADDRESS="+w.address, "TEMPORAL_NAMESPACE="+w.namespace)
+	out, err := command.CombinedOutput()
+	require.NoError(t, err, string(out))
+	signal()
+	require.NoError(t, <-update)
+	carriedOut()
+	running = w.ended(running)
+	require.Equal(t, job.BulkProgress{PlanID: running.ID, State: job.PlanFinished, Members: 12, Done: 12}, running.Progress())
+	require.Equal(t, job.PlanPaused, w.inState(paused, job.PlanPaused).State)
+
+	stopOlder()
+	signal()
+	w.startNewer()
+	carriedOut()
+	require.NoError(t, w.operator.ResumePlan(t.Context(), paused.ID, "carl"))
+	paused = w.ended(paused)
+	require.EqualValues(t, 12, paused.Done)
+	require.Len(t, w.replaysOf(dead), sent)
+	started, distinct := w.started()
+	require.Equal(t, []int{24 + sent, 25}, []int{started, distinct})
+}
+
+// persistentUpdate asks until there is an answer, as a caller does whose update was cut
+// off: with the same update id, which is the same request.
+func (w *world) persistentUpdate(ctx context.Context, in job.ReplayInput) error {
+	for {
+		handle, err := w.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+			WorkflowID: deadletter.OperatorWorkflowID, UpdateName: job.ReplayMessage, UpdateID: "persistent",
+			WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+		})
+		if err == nil {
+			err = handle.Get(ctx, nil)
+		}
+		if err == nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		w.t.Log("an update was cut off: ", err)
+	}
+}
