@@ -1,8 +1,6 @@
 package dlqstore
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -59,12 +57,11 @@ type Filter struct {
 // plainFilter is Filter without its methods.
 type plainFilter Filter
 
-// UnmarshalJSON refuses a key that it does not know.
+// UnmarshalJSON refuses a key that it does not know, one in another case, and one that is
+// there twice.
 func (f *Filter) UnmarshalJSON(data []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
 	var read plainFilter
-	if err := decoder.Decode(&read); err != nil {
+	if err := job.Decode(data, &read); err != nil {
 		return fmt.Errorf("dlqstore: read a filter: %w", err)
 	}
 	*f = Filter(read)

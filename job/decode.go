@@ -15,16 +15,52 @@ import (
 // maxQuoted bounds how much of a refused value an error repeats.
 const maxQuoted = 64
 
-func decodeObject(what string, data []byte) (map[string]json.RawMessage, error) {
-	var fields map[string]json.RawMessage
+// decodeObject returns the fields of an object, and the faults of those that are there
+// twice, of which the first is taken.
+func decodeObject(what string, data []byte) (fields map[string]json.RawMessage, doubled []error, err error) {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return nil, fmt.Errorf("%s is not valid JSON: %w", what, err)
+			return nil, nil, fmt.Errorf("%s is not valid JSON: %w", what, err)
 		}
-		return nil, fmt.Errorf("%s must be a JSON object, not %s", what, quote(data))
+		return nil, nil, fmt.Errorf("%s must be a JSON object, not %s", what, quote(data))
 	}
-	return fields, nil
+	members, _ := membersOf(data)
+	seen := map[string]bool{}
+	for _, m := range members {
+		if seen[m.name] {
+			doubled = append(doubled, fmt.Errorf("%s: %w", quote([]byte(m.name)), ErrDoubledKey))
+			continue
+		}
+		seen[m.name] = true
+		fields[m.name] = m.value
+	}
+	return fields, doubled, nil
+}
+
+// lastOfDoubled returns an options object in which, of a key that is there twice, only
+// the last is left.
+func lastOfDoubled(options []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(options, &fields) != nil {
+		return options
+	}
+	for _, name := range []string{"policy", "tags"} {
+		var inner map[string]json.RawMessage
+		if json.Unmarshal(fields[name], &inner) == nil && inner != nil {
+			fields[name] = mustEncode(inner)
+		}
+	}
+	return mustEncode(fields)
+}
+
+// mustEncode encodes what was decoded.
+func mustEncode(fields map[string]json.RawMessage) []byte {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		panic(err)
+	}
+	return data
 }
 
 func decodeAs(value json.RawMessage, into any, kind string) error {

@@ -57,11 +57,10 @@ func (o Options) MarshalJSON() ([]byte, error) {
 // refused job still says what it can.
 func (o *Options) UnmarshalJSON(data []byte) error {
 	*o = Options{}
-	fields, err := decodeObject("options", data)
+	fields, faults, err := decodeObject("options", data)
 	if err != nil {
 		return err
 	}
-	var faults []error
 	for _, name := range sortedKeys(fields) {
 		value := fields[name]
 		if string(value) == "null" {
@@ -74,7 +73,8 @@ func (o *Options) UnmarshalJSON(data []byte) error {
 		case "task_queue":
 			fault = decodeAs(value, &o.TaskQueue, "a string")
 		case "tags":
-			if fault = decodeAs(value, &o.Tags, "an object of strings"); fault != nil {
+			if fault = Decode(value, &o.Tags); fault != nil && !errors.Is(fault, ErrDoubledKey) {
+				fault = fmt.Errorf("%s is not an object of strings", quote(value))
 				o.Tags = nil
 			}
 		case "start_delay":
@@ -101,6 +101,10 @@ func (o *Options) UnmarshalJSON(data []byte) error {
 	}
 	return errors.Join(faults...)
 }
+
+// UnmarshalLast is UnmarshalJSON for a job that an earlier build has accepted: of a key
+// that is given twice the last counts, as it did there.
+func (o *Options) UnmarshalLast(data []byte) error { return o.UnmarshalJSON(lastOfDoubled(data)) }
 
 func tagsSize(tags map[string]string) (size int) {
 	for _, key := range sortedKeys(tags) { // workflow code: nothing may hang on a map's order

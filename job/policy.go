@@ -177,12 +177,11 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads the wire form. The error joins every fault: wrong types,
 // durations that do not parse, names that no field has, and what Validate finds.
 func (p *Policy) UnmarshalJSON(data []byte) error {
-	fields, err := decodeObject("policy", data)
+	fields, faults, err := decodeObject("policy", data)
 	if err != nil {
 		return err
 	}
 	var read Policy
-	var faults []error
 	durations, flags := read.policyFields()
 	for _, name := range sortedKeys(fields) {
 		value := fields[name]

@@ -1,11 +1,8 @@
 package job
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // Priority is the order in which a backlog of jobs is worked off, as Temporal
@@ -31,13 +28,10 @@ const (
 // no field has are among them.
 func ParsePriority(data []byte) (Priority, error) {
 	var p Priority
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&p); err != nil {
+	if err := Decode(data, &p); errors.Is(err, ErrDoubledKey) {
+		return Priority{}, fmt.Errorf("priority: %w", err)
+	} else if err != nil {
 		return Priority{}, fmt.Errorf("priority: it must be an object of priority_key (a whole number), fairness_key (a string) and fairness_weight (a number), not %s", quote(data))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Priority{}, errors.New("priority: more than one JSON value")
 	}
 	return p, p.Validate()
 }

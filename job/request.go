@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
-// unread is what of a request nobody here can read: a key without a meaning, or a value
-// of a wrong kind. The request is then kept as it came, so that who is asked to carry
+// unread is what of a request nobody here can read: a key without a meaning, a key that
+// is there twice, or a value of a wrong kind. The request is then kept as it came, so that who is asked to carry
 // it out, however many hands it goes through, refuses it and says why. To ignore a key
 // could do more, or something else, than was meant; and a reader that fails would have
 // a signal dropped in silence, and an activity tried again for ever.
@@ -34,18 +35,17 @@ func (u unread) or(other error) error {
 // readRequest decodes a request, as far as it can be read, and returns what cannot.
 func readRequest[T any](data []byte, request *T) unread {
 	*request = *new(T)
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	fault := decoder.Decode(request)
+	clean, fault := strictly(data, reflect.TypeFor[T]())
+	if err := json.Unmarshal(clean, request); err != nil {
+		fault = err // of a wrong kind, which says more than a key
+	}
 	if fault == nil {
 		return unread{}
 	}
-	*request = *new(T)
-	err := json.Unmarshal(data, request)
-	if err != nil {
-		fault = err // of a wrong kind, which says more than a key that nobody knows
-	}
-	return unread{raw: bytes.Clone(data), fault: requestFault(fault), misshapen: err != nil}
+	// As encoding/json has it, which takes a key in any case and the last of two: what is
+	// misshapen decides on the commands of runs that began long ago.
+	misshapen := json.Unmarshal(data, new(T)) != nil
+	return unread{raw: bytes.Clone(data), fault: requestFault(fault), misshapen: misshapen}
 }
 
 // writeRequest encodes a request: as it came if not all of it could be read.
@@ -65,5 +65,5 @@ func requestFault(err error) error {
 		}
 		return fmt.Errorf("%s: it cannot be a JSON %s", field, value)
 	}
-	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	return err
 }

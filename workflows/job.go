@@ -131,12 +131,13 @@ type running struct {
 func accept(ctx workflow.Context, options converter.RawValue, args []converter.RawValue, overflow converter.RawValue) (running, *job.Fault) {
 	info := workflow.GetInfo(ctx)
 	j := running{lineage: lineage.FromMemo(info.Memo), input: options, created: info.WorkflowStartTime}
-	if carried := carriedFrom(ctx); carried != nil {
+	carried := carriedFrom(ctx)
+	if carried != nil {
 		j.charged, j.created, j.due, j.attempts = carried.Charged, carried.Created, carried.Due, carried.Attempts
 		j.unknown = carried.Unknown
 	}
 
-	err := j.readOptions(options)
+	err := j.readOptions(ctx, options, carried != nil)
 	if j.options.TaskQueue == "" {
 		j.options.TaskQueue = info.TaskQueueName
 	}
@@ -155,7 +156,14 @@ func accept(ctx workflow.Context, options converter.RawValue, args []converter.R
 	return j, nil
 }
 
-func (j *running) readOptions(options converter.RawValue) error {
+// refuseDoubledKeys is the change since when options with a key that is given twice are
+// refused. Only a job that has some asks for its version: an ordinary job's history gets
+// no event for it.
+const refuseDoubledKeys = "refuse-doubled-keys"
+
+// readOptions reads the first argument. A job that goes on in a new run has been accepted
+// by the run before.
+func (j *running) readOptions(ctx workflow.Context, options converter.RawValue, goesOn bool) error {
 	payload := options.Payload()
 	if payload == nil {
 		return fmt.Errorf("the first argument, the options object, is missing")
@@ -164,6 +172,10 @@ func (j *running) readOptions(options converter.RawValue) error {
 		return fmt.Errorf("the options object has encoding %q, which is not %s: does this worker lack the client's codec?", encoding, converter.MetadataEncodingJSON)
 	}
 	err := j.options.UnmarshalJSON(payload.GetData())
+	if errors.Is(err, job.ErrDoubledKey) &&
+		(goesOn || workflow.GetVersion(ctx, refuseDoubledKeys, workflow.DefaultVersion, 1) == workflow.DefaultVersion) {
+		err = j.options.UnmarshalLast(payload.GetData())
+	}
 	j.options.Policy = j.options.Policy.WithDefaults()
 	j.readable = err == nil
 	return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Operation is one operation of an RFC 6902 patch.
@@ -51,6 +52,11 @@ func parseOperation(v *Value) (op Operation, err error) {
 		name := nameOf(&object.Members[i])
 		if seen[name] != nil {
 			return op, fmt.Errorf("it has %q twice", name)
+		}
+		for _, key := range []string{"op", "path", "from", "value"} {
+			if name != key && strings.EqualFold(name, key) {
+				return op, fmt.Errorf("it has %q: the key is %q, and its case matters", name, key)
+			}
 		}
 		seen[name] = &object.Members[i].Value
 	}
