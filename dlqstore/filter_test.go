@@ -34,7 +34,9 @@ func TestFilterJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "{}", string(data))
 
-	for _, text := range []string{`{"jobtype": "x"}`, `{"where": ["args"]}`, `{"where": [1]}`, `{"dead_after": "yesterday"}`, `{"generation": 1.5}`, `[]`} {
+	for _, text := range []string{`{"jobtype": "x"}`, `{"where": ["args"]}`, `{"where": [1]}`, `{"dead_after": "yesterday"}`, `{"generation": 1.5}`, `[]`,
+		`{"Job_Type": "x"}`, `{"job_type": "x", "job_type": "y"}`, `{"tags": {"a": "1", "a": "2"}}`,
+	} {
 		var f dlqstore.Filter
 		require.ErrorContains(t, json.Unmarshal([]byte(text), &f), "dlqstore: read a filter", text)
 	}

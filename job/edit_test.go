@@ -43,13 +43,15 @@ func TestParsePriority(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, job.Priority{PriorityKey: 5, FairnessKey: "acme", FairnessWeight: 0.5}, priority)
 	for text, says := range map[string]string{
-		`{"priority_key": 6}`:              "priority_key: 6 is not within 1 to 5",
-		`{"priority_key": 1.5}`:            "it must be an object of priority_key",
-		`{"priorty_key": 1}`:               "it must be an object of priority_key",
-		`{"fairness_key": "\u0000"}`:       "fairness_key: holds a NUL character",
-		`{"fairness_weight": 1e9}`:         "fairness_weight: 1e+09 is not within 0.001 to 1000",
-		`{} {}`:                            "more than one JSON value",
-		`{"fairness_key": "` + long + `"}`: "fairness_key: 65 bytes; at most 64",
+		`{"priority_key": 6}`:                 "priority_key: 6 is not within 1 to 5",
+		`{"priority_key": 1.5}`:               "it must be an object of priority_key",
+		`{"priorty_key": 1}`:                  "it must be an object of priority_key",
+		`{"fairness_key": "\u0000"}`:          "fairness_key: holds a NUL character",
+		`{"fairness_weight": 1e9}`:            "fairness_weight: 1e+09 is not within 0.001 to 1000",
+		`{} {}`:                               "it must be an object of priority_key",
+		`{"Priority_Key": 1}`:                 "it must be an object of priority_key",
+		`{"priority_key":1,"priority_key":2}`: `priority: "priority_key": the key is given twice`,
+		`{"fairness_key": "` + long + `"}`:    "fairness_key: 65 bytes; at most 64",
 	} {
 		_, err := job.ParsePriority([]byte(text))
 		require.ErrorContains(t, err, says)

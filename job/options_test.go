@@ -89,6 +89,28 @@ func TestPolicyFaults(t *testing.T) {
 	}
 }
 
+// TestDoubledOptions proves that options with a key twice are refused, at any depth, and
+// that those which an earlier build has accepted are read as it read them.
+func TestDoubledOptions(t *testing.T) {
+	t.Parallel()
+	for wire, says := range map[string]string{
+		`{"type":"A","type":"B"}`:                                               "type: the key is given twice",
+		`{"type":"A","policy":{"max_attempts":1,"max_attempts":2}}`:             "max_attempts: the key is given twice",
+		`{"type":"A","tags":{"a":"1","\u0061":"2"}}`:                            "tags: \"a\": the key is given twice",
+		`{"type":"A","policy":{"max_attempts":1},"policy":{"base_delay":"1s"}}`: "policy: the key is given twice",
+	} {
+		var options job.Options
+		err := json.Unmarshal([]byte(wire), &options)
+		require.ErrorIs(t, err, job.ErrDoubledKey, wire)
+		require.ErrorContains(t, err, says)
+	}
+	var options job.Options
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"type":"A","Type":"B"}`), &options), "Type: a job has no such option")
+
+	require.NoError(t, options.UnmarshalLast([]byte(`{"type":"A","type":"B","policy":{"max_attempts":1,"max_attempts":2},"tags":{"a":"1","a":"2"}}`)))
+	require.Equal(t, job.Options{Type: "B", Policy: job.Policy{MaxAttempts: 2}, Tags: map[string]string{"a": "2"}}, options)
+}
+
 // TestOptionsFaults proves the bounds that keep the terminal activity's input small
 // and its text such that Postgres can hold it.
 func TestOptionsFaults(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 )
 
 // unread is what of a request nobody here can read: a key without a meaning, a key that
-// is there twice, or a value of a wrong kind. The request is then kept as it came, so that who is asked to carry
-// it out, however many hands it goes through, refuses it and says why. To ignore a key
-// could do more, or something else, than was meant; and a reader that fails would have
-// a signal dropped in silence, and an activity tried again for ever.
+// is there twice, or a value of a wrong kind. The request is then kept as it came, so that
+// who is asked to carry it out, however many hands it goes through, refuses it and says
+// why. To ignore a key could do more, or something else, than was meant; and a reader that
+// fails would have a signal dropped in silence, and an activity tried again for ever.
 type unread struct {
 	raw       json.RawMessage
 	fault     error

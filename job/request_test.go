@@ -55,6 +55,14 @@ func TestRequestsAreStrict(t *testing.T) {
 	refuses[job.BulkInput](t, `{"plan_id":"p","setings":{}}`, `unknown field "setings"`)
 	refuses[job.BulkInput](t, `{"actor":"a"}`, `plan_id is missing: name the plan to apply`)
 
+	refuses[job.PurgeInput](t, `{"workflow_id":"w","Workflow_ID":"v"}`, `unknown field "Workflow_ID": the key is "workflow_id", and its case matters`)
+	refuses[job.PurgeInput](t, `{"workflow_id":"w","workflow_id":"v"}`, `"workflow_id": the key is given twice`)
+	refuses[job.PurgeInput](t, `{"workflow_id":"w","workflow_\u0069d":"v"}`, `"workflow_id": the key is given twice`)
+	refuses[job.EditInput](t, `{"workflow_id":"w","revision":1,"edit":{"argument":{"1":1,"01":2}}}`, `"01": the key is given twice`)
+	refuses[job.EditInput](t, `{"workflow_id":"w","revision":1,"edit":{"tags":{"a":"1","a":"2"}}}`, `"a": the key is given twice`)
+	refuses[job.PlanInput](t, `{"verb":"purge","all":true,"rate":1,"Rate":9}`, `unknown field "Rate": the key is "rate", and its case matters`)
+	refuses[job.BulkInput](t, `{"plan_id":"p","plan_id":"q"}`, `"plan_id": the key is given twice`)
+
 	misshapen[job.PlanInput](t, `{"verb":"purge","all":true,"rate":"fast"}`, `rate: it cannot be a JSON string`)
 	misshapen[job.PlanInput](t, `"purge"`, `the request is a JSON string, and it must be an object`)
 	misshapen[job.ReplayInput](t, `{"workflow_id":5,"actr":"a"}`, `workflow_id: it cannot be a JSON number`)

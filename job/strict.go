@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,8 @@ func fieldOf(t reflect.Type, name string) (string, reflect.Type, error) {
 		if field.Anonymous || !field.IsExported() {
 			continue
 		}
-		switch key, _, _ := strings.Cut(field.Tag.Get("json"), ","); {
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch key = cmp.Or(key, field.Name); {
 		case key == "-":
 		case key == name:
 			return name, field.Type, nil

@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"maps"
@@ -54,7 +55,7 @@ func TestRecordedHistories(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(scenarios)), []string{"operator", "operator-dropped-signal", "operator-refused-signal", "continued", "carried-on"}) {
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(scenarios)), []string{"operator", "operator-dropped-signal", "operator-refused-signal", "continued", "carried-on", "doubled-options-accepted", "doubled-options-carried-on"}) {
 		require.FileExists(t, filepath.Join(histories, name+".json"), "a path has no recorded history")
 	}
 	require.Positive(t, bad, "nothing proves that the replayer can fail")
@@ -107,6 +108,11 @@ var scenarios = map[string]func(w *world) client.WorkflowRun{
 	},
 	"invalid-options": func(w *world) client.WorkflowRun {
 		return w.bare(client.StartWorkflowOptions{}, map[string]any{"policy": map[string]any{"max_attempts": 0.5}})
+	},
+	// Two histories of before it was refused lie beside its own: of a job that an earlier
+	// build had accepted, and of one that went on in a new run.
+	"doubled-options-refused": func(w *world) client.WorkflowRun {
+		return w.bare(client.StartWorkflowOptions{}, json.RawMessage(`{"type":"Fine","type":"Fail"}`))
 	},
 	"nine-arguments": func(w *world) client.WorkflowRun {
 		return w.bare(client.StartWorkflowOptions{}, map[string]any{"type": "Fine"}, 1, 2, 3, 4, 5, 6, 7, 8, 9)

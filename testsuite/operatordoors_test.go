@@ -285,6 +285,44 @@ func TestMisshapenRequests(t *testing.T) {
 	w.purged(dead)
 }
 
+// TestAmbiguousKeys proves that a request with a key in another case, or with one twice,
+// is refused by each door with an event, and acts on neither of the two jobs it may mean.
+func TestAmbiguousKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startJobs(handlers{"Fail": fail})
+	w.startDLQ(nil)
+	w.waitOperator()
+	first, second := w.deadJob(), w.deadJob()
+	ambiguous := []json.RawMessage{}
+	for _, keys := range []string{`{"workflow_id":%q,"Workflow_ID":%q,"actor":"ann"}`, `{"workflow_id":%q,"workflow_id":%q,"actor":"ann"}`} {
+		ambiguous = append(ambiguous, json.RawMessage(fmt.Sprintf(keys, first.GetID(), second.GetID())))
+	}
+	for _, request := range ambiguous {
+		w.refuses(job.PurgeMessage, request, job.RefusedErrorType)
+		require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.PurgeMessage, request))
+	}
+	w.startRepair("ambiguous", func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: patience})
+		for _, request := range ambiguous {
+			if err := workflow.ExecuteActivity(ctx, job.PurgeActivityType, request).Get(ctx, nil); !hasErrorType(err, job.RefusedErrorType) {
+				return fmt.Errorf("not refused: %w", err)
+			}
+		}
+		return nil
+	})
+	require.Eventually(t, func() bool { return w.refusals(dlqstore.VerbPurge, "ann") == 6 }, patience, 20*time.Millisecond)
+	for _, filter := range []string{`{"job_type":"Fail","Job_Type":"Fine"}`, `{"tags":{"a":"1","a":"2"}}`} {
+		w.refuses(job.PlanMessage, json.RawMessage(`{"verb":"purge","filter":`+filter+`}`), job.RefusedErrorType)
+	}
+	for _, edit := range []string{`{"task_queue":"a","Task_Queue":"b"}`, `{"tags":{"a":"1","a":"2"}}`, `{"policy":{"max_attempts":1,"max_attempts":2}}`} {
+		w.refuses(job.EditMessage, json.RawMessage(fmt.Sprintf(`{"workflow_id":%q,"revision":1,"edit":%s}`, first.GetID(), edit)), job.RefusedErrorType)
+	}
+	require.Equal(t, 2, w.refusals(dlqstore.VerbPlan, "update"))
+	require.Equal(t, 3, w.refusals(dlqstore.VerbEdit, "update"))
+	require.EqualValues(t, 2, w.count())
+}
+
 // startRepair runs a workflow of the user's own, to its end.
 func (w *world) startRepair(id string, repair func(workflow.Context) error) {
 	w.t.Helper()
