@@ -60,11 +60,11 @@ type plainFilter Filter
 // UnmarshalJSON refuses a key that it does not know, one in another case, and one that is
 // there twice.
 func (f *Filter) UnmarshalJSON(data []byte) error {
-	var read plainFilter
+	var read readFilter
 	if err := job.Decode(data, &read); err != nil {
 		return fmt.Errorf("dlqstore: read a filter: %w", err)
 	}
-	*f = Filter(read)
+	*f = read.filter()
 	return nil
 }
 

@@ -34,6 +34,14 @@ func TestFilterJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "{}", string(data))
 
+	for _, form := range []string{"2026-01-02T03:04:05Z", "2026-01-02 03:04:05Z", "2026-01-02 05:04:05+02:00"} {
+		var f dlqstore.Filter
+		require.NoError(t, json.Unmarshal([]byte(`{"dead_after": "`+form+`", "enqueued_before": "`+form+`", "dead_before": null}`), &f))
+		want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		require.True(t, f.DeadAfter.Equal(want) && f.EnqueuedBefore.Equal(want), form)
+		require.Nil(t, f.DeadBefore)
+	}
+
 	for _, text := range []string{`{"jobtype": "x"}`, `{"where": ["args"]}`, `{"where": [1]}`, `{"dead_after": "yesterday"}`, `{"generation": 1.5}`, `[]`,
 		`{"Job_Type": "x"}`, `{"job_type": "x", "job_type": "y"}`, `{"tags": {"a": "1", "a": "2"}}`,
 	} {

@@ -316,10 +316,10 @@ func TestAmbiguousKeys(t *testing.T) {
 		w.refuses(job.PlanMessage, json.RawMessage(`{"verb":"purge","filter":`+filter+`}`), job.RefusedErrorType)
 	}
 	for _, edit := range []string{`{"task_queue":"a","Task_Queue":"b"}`, `{"tags":{"a":"1","a":"2"}}`, `{"policy":{"max_attempts":1,"max_attempts":2}}`} {
-		w.refuses(job.EditMessage, json.RawMessage(fmt.Sprintf(`{"workflow_id":%q,"revision":1,"edit":%s}`, first.GetID(), edit)), job.RefusedErrorType)
+		w.refuses(job.EditMessage, json.RawMessage(fmt.Sprintf(`{"workflow_id":%q,"revision":1,"edit":%s,"actor":"ann"}`, first.GetID(), edit)), job.RefusedErrorType)
 	}
 	require.Equal(t, 2, w.refusals(dlqstore.VerbPlan, "update"))
-	require.Equal(t, 3, w.refusals(dlqstore.VerbEdit, "update"))
+	require.Equal(t, 3, w.refusals(dlqstore.VerbEdit, "ann"))
 	require.EqualValues(t, 2, w.count())
 }
 

@@ -194,7 +194,7 @@ func (d *demonstration) list(ctx context.Context) error {
 		return err
 	}
 	d.say("The dead letters, in Postgres (%s list)", name)
-	if err := deadLetterTable(d.out, rows); err != nil {
+	if err := deadLetterTable(d.out, rows, time.Now()); err != nil {
 		return err
 	}
 	found := map[string]*dlqstore.DeadLetter{}

@@ -56,7 +56,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 	given.StringVar(&filter.Actor, "actor", "", "who asked")
 	given.StringVar(&filter.Verb, "verb", "", "what was asked, such as replay, purge, edit, note, or edit_refused")
 	given.StringVar(&filter.PlanID, "plan", "", "plan that it belongs to")
-	given.StringVar(&since, "since", "", "at this time or later: 2026-01-31T10:00:00Z, or how long ago, such as 2h")
+	given.StringVar(&since, "since", "", "at this time or later: "+timeHelp)
 	given.StringVar(&until, "until", "", "before this time, given like --since")
 	cmd.Flags().AddFlagSet(given)
 	cmd.Flags().IntVar(&page.Limit, "limit", 50, "most events to list, up to 1000")

@@ -28,6 +28,7 @@ type export struct {
 	filters filterFlags
 	request dlqstore.ExportRequest
 	format  string
+	raw     bool
 }
 
 func (c *cli) exportCommand() *cobra.Command {
@@ -38,6 +39,8 @@ func (c *cli) exportCommand() *cobra.Command {
 		Long: "Write all dead letters that match to standard output, the newest first, however many they\n" +
 			"are: one object per line with the names of the columns, or CSV with a header, where JSON\n" +
 			"columns are JSON and an unknown value is empty. It needs Postgres only.\n\n" +
+			"In CSV, a cell that a spreadsheet would run as a formula gets an apostrophe in front, and\n" +
+			"control characters are replaced; --raw leaves both as they are.\n\n" +
 			"It says on standard error from which --cursor to go on: when it fails or is interrupted,\n" +
 			"every 100000 rows, and at the end, for those that come later with --oldest-first. An export\n" +
 			"that goes on repeats no row and no header. When it was the writing that failed, first cut\n" +
@@ -51,6 +54,7 @@ func (c *cli) exportCommand() *cobra.Command {
 	cmd.Flags().StringVar(&e.format, "format", formatJSONL, "jsonl or csv")
 	cmd.Flags().Var(cursorFlag{&e.request.Cursor}, "cursor", "where to go on, as the export before said")
 	cmd.Flags().BoolVar(&e.request.OldestFirst, "oldest-first", false, "turn the order around")
+	cmd.Flags().BoolVar(&e.raw, "raw", false, "CSV cells exactly as they are, also those that a spreadsheet would run as a formula")
 	cmd.Flags().BoolVar(&e.request.WithPayloads, "with-payloads", false, "also the wire's bytes, in base64 (jsonl only)")
 	return cmd
 }
@@ -66,6 +70,8 @@ func (c *cli) export(ctx context.Context, e *export) (err error) {
 		return usagef("export writes one object per line: pass -o jsonl, or --format csv")
 	case c.output == outputJSONL && e.format == formatCSV:
 		return usagef("export writes either -o jsonl or --format csv, not both")
+	case e.raw && e.format != formatCSV:
+		return usagef("--raw is for --format csv: JSON is always exact")
 	case e.request.WithPayloads && e.format == formatCSV:
 		return usagef("--with-payloads is for jsonl: CSV has the readable columns only")
 	}
@@ -78,7 +84,7 @@ func (c *cli) export(ctx context.Context, e *export) (err error) {
 	buffered := bufio.NewWriter(c.out)
 	var rows rowWriter = newJSONRows(buffered, e.request.WithPayloads)
 	if e.format == formatCSV {
-		rows = newCSVRows(buffered, e.request.Cursor == "")
+		rows = newCSVRows(buffered, e.request.Cursor == "", e.raw)
 	}
 	return c.exportRows(ctx, store, e.request, rows, buffered)
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
@@ -57,19 +60,48 @@ var csvColumns = []struct {
 type csvRows struct {
 	writer *csv.Writer
 	header bool // yet to be written
+	raw    bool // cells as they are
 }
 
-func newCSVRows(w io.Writer, header bool) *csvRows { return &csvRows{csv.NewWriter(w), header} }
+func newCSVRows(w io.Writer, header, raw bool) *csvRows {
+	return &csvRows{csv.NewWriter(w), header, raw}
+}
 
 func (c *csvRows) write(dl *dlqstore.DeadLetter) error {
 	cells := make([]string, 0, len(csvColumns))
 	for _, column := range csvColumns {
-		cells = append(cells, column.value(dl))
+		cell := column.value(dl)
+		if !c.raw {
+			cell = harmless(cell)
+		}
+		cells = append(cells, cell)
 	}
 	if err := c.writeHeader(); err != nil {
 		return err
 	}
 	return c.writer.Write(cells)
+}
+
+// formulaStarts are the characters with which a cell begins that a spreadsheet may run as
+// a formula, the full-width ones included.
+const formulaStarts = "=+-@\t\r\n＝＋－＠"
+
+// harmless puts an apostrophe before what a spreadsheet may run as a formula, and replaces
+// control characters other than tabs and line ends. A whole number stays one.
+func harmless(cell string) string {
+	first, _ := utf8.DecodeRuneInString(cell)
+	_, err := strconv.Atoi(cell)
+	formula := cell != "" && err != nil && strings.ContainsRune(formulaStarts, first)
+	cell = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ReplaceAll(cell, "\r\n", "\n"))
+	if formula {
+		return "'" + cell
+	}
+	return cell
 }
 
 func (c *csvRows) writeHeader() error {

@@ -36,7 +36,7 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	f.set.StringVar(&f.errorText, "error-text", "", "part of the error's message or type, in any case of letters")
 	f.set.StringVar(&f.fingerprint, "fingerprint", "", "fingerprint of the error")
 	f.set.StringArrayVar(&f.tags, "tag", nil, "tag as key=value; repeat it to ask for several")
-	f.set.StringVar(&f.deadAfter, "dead-after", "", "dead at this time or later: 2026-01-31T10:00:00Z, or how long ago, such as 2h")
+	f.set.StringVar(&f.deadAfter, "dead-after", "", "dead at this time or later: "+timeHelp)
 	f.set.StringVar(&f.deadBefore, "dead-before", "", "dead before this time, given like --dead-after")
 	f.set.StringVar(&f.enqueuedAfter, "enqueued-after", "", "enqueued at this time or later, given like --dead-after")
 	f.set.StringVar(&f.enqueuedBefore, "enqueued-before", "", "enqueued before this time, given like --dead-after")
@@ -143,22 +143,6 @@ func (f *filterFlags) filter(now time.Time) (dlqstore.Filter, error) {
 		filter.Superseded = &f.superseded
 	}
 	return filter, nil
-}
-
-// moment reads a time, or a duration as that long before now.
-func moment(flag, text string, now time.Time) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return &at, nil
-	}
-	ago, err := time.ParseDuration(text)
-	if err != nil || ago < 0 {
-		return nil, usagef("--%s: %q is neither a time such as %s nor how long ago, such as 90m or 48h", flag, text, now.UTC().Format(time.RFC3339))
-	}
-	at := now.Add(-ago)
-	return &at, nil
 }
 
 // describe puts a filter into words.

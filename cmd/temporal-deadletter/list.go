@@ -76,7 +76,7 @@ func (c *cli) printList(rows []dlqstore.DeadLetter, next string) error {
 			fmt.Fprintln(c.out, "No dead letters match.")
 			return nil
 		}
-		if err := deadLetterTable(c.out, rows); err != nil {
+		if err := deadLetterTable(c.out, rows, time.Now()); err != nil {
 			return err
 		}
 		if next != "" {
@@ -89,16 +89,16 @@ func (c *cli) printList(rows []dlqstore.DeadLetter, next string) error {
 // maxErrorCell keeps a row on one line of a wide terminal, mostly.
 const maxErrorCell = 60
 
-func deadLetterTable(w io.Writer, rows []dlqstore.DeadLetter) error {
-	cells := [][]string{{"DEAD AT", "REASON", "TYPE", "ATTEMPTS", "REPLAYS", "WORKFLOW ID", "ERROR"}}
+func deadLetterTable(w io.Writer, rows []dlqstore.DeadLetter, now time.Time) error {
+	cells := [][]string{{"DEAD AT", "AGE", "REASON", "TYPE", "ATTEMPTS", "REPLAYS", "WORKFLOW ID", "ERROR"}}
 	for i := range rows {
 		dl := &rows[i]
 		cells = append(cells, []string{
-			timeText(&dl.DeadAt), string(dl.Reason), printable(dl.JobType), countText(dl.Attempts), strconv.Itoa(dl.ResurrectionCount),
+			timeText(&dl.DeadAt), ageText(dl.DeadAt, now), string(dl.Reason), printable(dl.JobType), countText(dl.Attempts), strconv.Itoa(dl.ResurrectionCount),
 			printable(dl.WorkflowID), shortened(printable(dl.ErrorMessage), maxErrorCell),
 		})
 	}
-	return listTable(w, cells, "DEAD AT", "WORKFLOW ID", "REASON", "ERROR")
+	return listTable(w, cells, "DEAD AT", "AGE", "WORKFLOW ID", "REASON", "ERROR")
 }
 
 func countText(count *int) string {

@@ -24,11 +24,11 @@ func TestListText(t *testing.T) {
 	}
 	page := b.succeed("list", "--limit", "2")
 	require.Equal(t, []string{
-		"DEAD AT               REASON                TYPE       ATTEMPTS  REPLAYS  WORKFLOW ID  ERROR",
-		"2026-03-01 12:02:00Z  max_retries_exceeded  SendEmail  3         0        order-2      mailbox is full",
-		"2026-03-01 12:01:00Z  max_retries_exceeded  SendEmail  3         0        order-1      mailbox is full",
+		"DEAD AT               AGE   REASON                TYPE       ATTEMPTS  REPLAYS  WORKFLOW ID  ERROR",
+		"2026-03-01 12:02:00Z  AGO  max_retries_exceeded  SendEmail  3         0        order-2      mailbox is full",
+		"2026-03-01 12:01:00Z  AGO  max_retries_exceeded  SendEmail  3         0        order-1      mailbox is full",
 		"",
-	}, strings.Split(page, "\n")[:4])
+	}, strings.Split(regexp.MustCompile(`\d+d `).ReplaceAllString(page, "AGO "), "\n")[:4])
 	next := regexp.MustCompile(`Next page: repeat the command with --cursor (\S+)\n$`).FindStringSubmatch(page)
 	require.NotNil(t, next, page)
 

@@ -9,11 +9,20 @@ import (
 	"unicode/utf8"
 )
 
+// maxLastCell is the most runes of a list's last cell, which pads nothing but may be
+// megabytes of what somebody else has sent.
+const maxLastCell = 1000
+
 // listTable is table for a list, whose first row is its headings. On a terminal
 // that is too narrow for it, the columns with the first headings come first, in
 // that order, and each line is cut to the terminal's width. Elsewhere the output
 // is table's, for whatever reads it.
 func listTable(w io.Writer, rows [][]string, first ...string) error {
+	rows = slices.Clone(rows)
+	for i, row := range rows {
+		last := len(row) - 1
+		rows[i] = append(slices.Clone(row[:last]), shortened(row[last], maxLastCell))
+	}
 	columns, _ := sizeOf(w)
 	if columns == 0 || len(rows) == 0 {
 		return table(w, rows)

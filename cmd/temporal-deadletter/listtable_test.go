@@ -48,6 +48,25 @@ func TestListTable(t *testing.T) {
 	require.Empty(t, empty.String())
 }
 
+// TestHugeCells proves that a cell of megabytes pads no table, and fills none, where
+// there is no terminal.
+func TestHugeCells(t *testing.T) {
+	t.Parallel()
+	huge := strings.Repeat("x", 1_900_000)
+	rows := [][]string{{"BY", "WHAT"}, {huge, "a"}, {"ann", huge}}
+	var list, plain bytes.Buffer
+	require.NoError(t, table(&plain, rows))
+	lines := strings.Split(plain.String(), "\n")
+	require.Equal(t, strings.Repeat("x", maxCell-1)+"…  a", lines[1])
+	require.Equal(t, huge, strings.TrimSpace(strings.TrimPrefix(lines[2], "ann")), "what nothing follows is whole outside of lists")
+	require.Equal(t, huge, rows[1][0], "the caller's rows are as they were")
+
+	require.NoError(t, listTable(&list, rows))
+	lines = strings.Split(list.String(), "\n")
+	require.Equal(t, strings.Repeat("x", maxCell-1)+"…  a", lines[1])
+	require.Equal(t, strings.Repeat("x", maxLastCell-1)+"…", strings.TrimSpace(strings.TrimPrefix(lines[2], "ann")))
+}
+
 // TestListsFitTerminals proves that every list of dead letters, groups, events and
 // policies keeps to the width of a terminal, with what matters most in sight.
 func TestListsFitTerminals(t *testing.T) {

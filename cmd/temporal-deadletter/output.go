@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 )
 
@@ -47,12 +47,20 @@ func (c *cli) printJSON(value any) error {
 	return encoder.Encode(value)
 }
 
+// maxCell is the most runes of a cell that another follows: longer ones would push the
+// rest of every row out of sight. Job ids are mostly shorter; JSON output has them whole.
+const maxCell = 100
+
 // table aligns rows of cells in columns.
 func table(w io.Writer, rows [][]string) error {
 	var lines strings.Builder
 	aligned := tabwriter.NewWriter(&lines, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+		cut := slices.Clone(row)
+		for i := range len(cut) - 1 {
+			cut[i] = shortened(cut[i], maxCell)
+		}
+		fmt.Fprintln(aligned, strings.Join(cut, "\t"))
 	}
 	if err := aligned.Flush(); err != nil {
 		return err
@@ -102,13 +110,4 @@ func shortened(text string, limit int) string {
 		return text
 	}
 	return string(runes[:limit-1]) + "…"
-}
-
-const timeForm = "2006-01-02 15:04:05Z"
-
-func timeText(t *time.Time) string {
-	if t == nil {
-		return "unknown"
-	}
-	return t.UTC().Format(timeForm)
 }

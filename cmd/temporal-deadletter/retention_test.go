@@ -145,20 +145,3 @@ func TestRetentionJSON(t *testing.T) {
 	b.decode(&pin, "pin", "pinned", "-o", "json")
 	require.True(t, pin.Pinned && pin.Changed)
 }
-
-// TestSpan proves that lengths of time are read with days, and written as they are read.
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{
-		"30d": 720 * time.Hour, "1d12h": 36 * time.Hour, "0d5m": 5 * time.Minute, "720h": 720 * time.Hour, "90m": 90 * time.Minute,
-	} {
-		got, err := span("keep", text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, got, text)
-		again, err := span("keep", spanText(got))
-		require.NoError(t, err, text)
-		require.Equal(t, want, again, text)
-	}
-	require.Equal(t, "30d", spanText(720*time.Hour))
-	require.Equal(t, "36h0m0s", spanText(36*time.Hour))
-}
