@@ -193,8 +193,6 @@ func TestExportCSVHarmless(t *testing.T) {
 	const formula = "=HYPERLINK(\"http://evil\")\x1b[2J\x07"
 	b.move("@order-1", func(dl *dlqstore.DeadLetter) {
 		dl.ErrorMessage, dl.WorkerIdentity, dl.TaskQueue = formula, "-1+cmd|' /C calc'!A0", "\t=1"
-		unlimited := -1
-		dl.MaxAttempts = &unlimited
 	})
 	read := func(flags ...string) func(column string) string {
 		out := b.succeed(append([]string{"export", "--format", "csv"}, flags...)...)
@@ -207,13 +205,12 @@ func TestExportCSVHarmless(t *testing.T) {
 	require.Equal(t, "'-1+cmd|' /C calc'!A0", cell("worker_identity"))
 	require.Equal(t, "'\t=1", cell("task_queue"))
 	require.Equal(t, "'@order-1", cell("workflow_id"))
-	require.Equal(t, "-1", cell("max_attempts"), "a number stays one")
 	cell = read("--raw")
 	require.Equal(t, formula, cell("error_message"))
 	require.Equal(t, "@order-1", cell("workflow_id"))
 
 	for text, want := range map[string]string{
-		"": "", "plain": "plain", "+1": "+1", "+1 2": "'+1 2", "\r=1": "'\ufffd=1", "\r\n=1": "'\n=1", "＝1+1": "'＝1+1", "a\tb\r\nc\x00\u009b": "a\tb\nc\ufffd\ufffd",
+		"": "", "plain": "plain", "+1": "+1", "-1": "-1", "+1 2": "'+1 2", "\r=1": "'\ufffd=1", "\r\n=1": "'\n=1", "＝1+1": "'＝1+1", "a\tb\r\nc\x00\u009b": "a\tb\nc\ufffd\ufffd",
 	} {
 		require.Equal(t, want, harmless(text))
 	}
