@@ -122,7 +122,11 @@ func (s *sweep) stretch(ctx context.Context) error {
 		}
 		if !watermark.IsZero() {
 			from := watermark.Add(-sweepOverlap)
-			s.state.From = &from
+			if s.state.From == nil || from.Before(*s.state.From) {
+				s.state.From = &from
+			}
+		} else {
+			s.state.From = nil // no sweep has looked at anything yet
 		}
 		s.state.Begun = true
 		if err := s.retryLeft(ctx); err != nil {

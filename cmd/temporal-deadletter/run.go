@@ -153,7 +153,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	root.AddCommand(
 		c.listCommand(), c.groupsCommand(), c.showCommand(), c.exportCommand(), c.editCommand(), c.replayCommand(), c.purgeCommand(),
 		c.planCommand(), c.applyCommand(), c.noteCommand(), c.eventsCommand(), c.statsCommand(), c.watchCommand(),
-		c.jobsCommand(), c.retentionCommand(), c.pinCommand(), c.unpinCommand(),
+		c.jobsCommand(), c.retentionCommand(), c.pinCommand(), c.unpinCommand(), c.reconcileCommand(),
 		c.migrateCommand(), c.devCommand(), c.versionCommand(),
 	)
 	for _, verb := range root.Commands() {
