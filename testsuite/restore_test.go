@@ -53,10 +53,12 @@ func (w *world) doomed() (runs []client.WorkflowRun) {
 
 // TestRestoredDatabase proves that the sweep writes each dead letter again that a
 // restored database has lost, as it was, also of jobs that Temporal has as failed and
-// cancelled; that what was purged before the dump stays purged; and that a discarded
-// cancellation leaves no dead letter.
+// cancelled; that what was purged before the dump stays purged; that a discarded
+// cancellation leaves no dead letter; and that a reconciliation finds and writes the same
+// behind the sweep's watermark.
 func TestRestoredDatabase(t *testing.T) {
 	t.Parallel()
+	started := time.Now().Add(-time.Minute)
 	w := newWorld(t)
 	w.startJobs(handlers{
 		"Fail": fail, "Hang": hang,
@@ -110,4 +112,35 @@ func TestRestoredDatabase(t *testing.T) {
 	_, err := w.store.Get(t.Context(), w.key(purged))
 	require.ErrorIs(t, err, dlqstore.ErrNotFound, "a purged dead letter came back")
 	require.Zero(t, w.sweep().Moved, "a row was written again")
+
+	// Another time, and behind the watermark: as if the sweep had passed all of it.
+	restore()
+	_, err = w.store.AdvanceSweep(t.Context(), w.namespace, time.Now().Add(time.Hour), nil)
+	require.NoError(t, err)
+	require.Zero(t, w.sweep().Moved)
+	found, err := w.operator.Reconcile(t.Context(), started)
+	require.NoError(t, err)
+	require.EqualValues(t, 3+len(lost), found.Compared)
+	require.EqualValues(t, 2, found.Known)
+	require.EqualValues(t, 1, found.NotDead)
+	require.EqualValues(t, len(lost), found.MissingCount)
+	missing := map[dlqstore.Key]job.Reason{}
+	for _, m := range found.Missing {
+		missing[m.Key] = m.Reason
+	}
+	for i, run := range lost {
+		require.Equal(t, before[i].Reason, missing[w.key(run)])
+	}
+	require.EqualValues(t, 1, w.count(), "the comparison wrote something")
+	state, err := w.operator.WriteMissing(t.Context(), started)
+	require.NoError(t, err)
+	require.Equal(t, len(lost), state.Moved)
+	for i, run := range lost {
+		require.Equal(t, before[i], read(run), "%s", before[i].Reason)
+	}
+	found, err = w.operator.Reconcile(t.Context(), started)
+	require.NoError(t, err)
+	require.Zero(t, found.MissingCount)
+	_, err = w.store.Get(t.Context(), w.key(purged))
+	require.ErrorIs(t, err, dlqstore.ErrNotFound, "a purged dead letter came back")
 }
