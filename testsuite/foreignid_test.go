@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -103,4 +105,23 @@ func (w *world) pendingWith(op *operator.Operator, run client.WorkflowRun, statu
 		shown, err := op.Show(w.t.Context(), run.GetID(), "")
 		return err == nil && shown.Status != nil && *shown.Status == status
 	}, patience, 20*time.Millisecond)
+}
+
+// TestForeignIDOfWorkerWithoutClient proves that a job whose worker cannot name it says
+// so, since the plugin is the worker's alone and not its client's.
+func TestForeignIDOfWorkerWithoutClient(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	plugin, err := deadletter.NewPlugin(deadletter.Options{})
+	require.NoError(t, err)
+	able := w.dial(plugin)
+	op, err := operator.New(operator.Config{Store: w.store, Client: able, Namespace: w.namespace})
+	require.NoError(t, err)
+	w.start(worker.New(w.client, w.queue, worker.Options{Plugins: []worker.Plugin{plugin}}))
+	run, err := able.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "заказ-4", TaskQueue: w.queue}, job.WorkflowType, job.Options{Type: "Any"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		shown, err := op.Show(t.Context(), run.GetID(), "")
+		return err == nil && strings.Contains(shown.Trouble, "not printable ASCII")
+	}, patience, 100*time.Millisecond)
 }
