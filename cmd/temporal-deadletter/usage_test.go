@@ -19,7 +19,7 @@ func TestWrongUsage(t *testing.T) {
 		args string
 		says string
 	}{
-		{"", "name a verb: apply, dev, edit, events, export, groups, jobs, list, migrate, note, pin, plan, purge, replay, retention, show, stats, unpin, version, watch"},
+		{"", "name a verb: apply, dev, edit, events, export, groups, jobs, list, migrate, note, pin, plan, purge, reconcile, replay, retention, show, stats, unpin, version, watch"},
 		{"lisst", `there is no verb "lisst"; did you mean list?`},
 		{"--frob list", "unknown flag: --frob"},
 		{"list --frob", "unknown flag: --frob; see `temporal-deadletter list --help`"},
