@@ -16,6 +16,7 @@ import (
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/edit"
+	"github.com/deadletter-dev/deadletter/internal/pace"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -124,7 +125,8 @@ func (a *Activities) newBulkStep(ctx context.Context, plan *dlqstore.Plan, setti
 		limit = rate.Limit(settings.Rate)
 	}
 	return &bulkStep{
-		store: a.Store, starter: replay.Starter{Store: a.Store, Service: a.client(ctx, info).WorkflowService()}, plan: plan,
+		store: a.Store, plan: plan,
+		starter: replay.Starter{Store: a.Store, Service: pace.New(a.client(ctx, info).WorkflowService(), nil)},
 		limiter: rate.NewLimiter(limit, 1), slots: make(chan struct{}, settings.Concurrency), outage: info.Attempt < bulkOutageTries,
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/closed"
+	"github.com/deadletter-dev/deadletter/internal/pace"
 	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -52,7 +53,7 @@ func (a *Activities) SweepPage(ctx context.Context, state job.SweepState) error 
 	info := activity.GetInfo(ctx)
 	s := sweep{
 		activities: a,
-		service:    a.client(ctx, info).WorkflowService(),
+		service:    pace.New(a.client(ctx, info).WorkflowService(), nil),
 		namespace:  info.Namespace,
 		state:      state,
 	}

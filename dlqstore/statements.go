@@ -21,7 +21,7 @@ var statements = []string{
 	insertRefusal, selectAudit, insertNote, insertGroupNote, selectRequestedNote, insertNoteEvent, selectNotes, selectGroupNotes, selectAncestors, selectDescendants,
 	startingReplay, lockForPurge, lockVictims, lockVictimsEnd, purgeLocked, selectPurged,
 	replayedForGood, selectRequestedPlan, insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
-	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, lockPlan, applyPlan, markPlan, leaveMembers,
+	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, selectPlanQueues, lockPlan, applyPlan, markPlan, leaveMembers,
 	selectOldPlan, forgetMembers, forgetPlan,
 	selectMemberLetters, storePreviews,
 	selectMembers, endMembers, lockMembers,

@@ -73,7 +73,7 @@ func PreviewEdit(dl *dlqstore.DeadLetter, e job.Edit) (dlqstore.Diff, error) {
 // error. Of an outage, the workers of the dead-letter queue finish the replay, and
 // the same RequestID may be used again.
 func (o *Operator) Edit(ctx context.Context, request EditRequest) (*Edited, error) {
-	return editStored(ctx, o.store, o.namespace, request, replay.Starter{Store: o.store, Service: o.client.WorkflowService()})
+	return editStored(ctx, o.store, o.namespace, request, replay.Starter{Store: o.store, Service: o.service})
 }
 
 // EditStored is Operator.Edit without Temporal: a request with Replay is refused.

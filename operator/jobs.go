@@ -9,11 +9,6 @@ import (
 	"strings"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/api/workflowservice/v1"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/deadletter-dev/deadletter/dlqstore"
 )
 
@@ -26,7 +21,6 @@ const (
 	DefaultJobsScan = 1000
 	MaxJobsScan     = 20_000
 	jobsParallel    = 8
-	jobsPage        = 500
 )
 
 // JobsRequest selects running jobs.
@@ -36,13 +30,19 @@ type JobsRequest struct {
 	Queue string
 	// MinAttempt is the least attempt that the job is at or waits for. Zero means
 	// jobs that have met an error: one that failed, snoozes, or was refused by a
-	// circuit breaker. 1 means every job.
+	// circuit breaker, or whose workflow task fails. 1 means every job.
 	MinAttempt int
 	// Limit is the most jobs to return: 0 means 50, and MaxJobs is the maximum.
 	Limit int
 	// Scan is how many running jobs to look at one by one, those first that have been
 	// due for the longest: 0 means DefaultJobsScan, and MaxJobsScan is the maximum.
 	Scan int
+	// Timeout is how long to look: what was found until then is the answer. 0 means as
+	// long as it takes.
+	Timeout time.Duration
+	// Progress, if not nil, is told after each job that was looked at. It is never
+	// called twice at once.
+	Progress func(looked, of int)
 }
 
 func (r *JobsRequest) check() error {
@@ -57,6 +57,8 @@ func (r *JobsRequest) check() error {
 		return fmt.Errorf("operator: jobs: a limit of %d: 1 to %d, 0 for %d", r.Limit, MaxJobs, defaultJobs)
 	case r.Scan < 0 || r.Scan > MaxJobsScan:
 		return fmt.Errorf("operator: jobs: a scan of %d: 1 to %d, 0 for %d", r.Scan, MaxJobsScan, DefaultJobsScan)
+	case r.Timeout < 0:
+		return fmt.Errorf("operator: jobs: a timeout of %s: it must not be negative", r.Timeout)
 	case r.MinAttempt < 0:
 		return fmt.Errorf("operator: jobs: an attempt of %d: it must not be negative", r.MinAttempt)
 	}
@@ -86,8 +88,30 @@ type LiveJob struct {
 	NextAttemptAt *time.Time `json:"next_attempt_at"`
 	// AgeLimitAt is when the job will be too old, nil for no limit.
 	AgeLimitAt *time.Time `json:"age_limit_at"`
+	// Waiting says why nothing happens at the moment, nil while an attempt runs.
+	Waiting *Waiting `json:"waiting"`
 	// URL is the job's page in the Temporal UI, empty when Config.UIURL is.
 	URL string `json:"url,omitempty"`
+}
+
+// JobsStop is what kept Jobs from looking at every running job. The set is closed.
+type JobsStop string
+
+// What stops Jobs; empty when it looked at all.
+const (
+	StoppedByScan      JobsStop = "scan"    // JobsRequest.Scan
+	StoppedByTimeout   JobsStop = "timeout" // JobsRequest.Timeout
+	StoppedByInterrupt JobsStop = "interrupt"
+	StoppedByError     JobsStop = "error"
+)
+
+// JobQueue is a task queue on which jobs wait for a worker.
+type JobQueue struct {
+	QueueState
+	// Waiting counts the jobs that do, of those that were looked at.
+	Waiting int `json:"waiting"`
+	// Unknown is why the rest is not known, empty when it is.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // Jobs are the jobs that were found, and how far the search went.
@@ -100,35 +124,44 @@ type Jobs struct {
 	Running int64 `json:"running"`
 	Looked  int   `json:"looked"`
 	Matched int   `json:"matched"`
-	// Bounded says that there were more than Scan: one that was not looked at may be
-	// closer to its death.
-	Bounded bool `json:"bounded"`
+	// Bounded says that not all were looked at: one that was not may be closer to its
+	// death. StoppedBy says why.
+	Bounded   bool     `json:"bounded"`
+	StoppedBy JobsStop `json:"stopped_by"`
+	// Queues are those on which jobs wait for a worker, whether they match or not, the
+	// most waited for first.
+	Queues []JobQueue `json:"queues"`
 }
 
 // Jobs lists running jobs that are close to becoming dead letters. Temporal does
-// not index attempts, so each job is looked at by itself, within JobsRequest.Scan.
+// not index attempts, so each job is looked at by itself, within JobsRequest.Scan,
+// those first that have been due for the longest. With an error, also that of ctx,
+// it returns what it has found until then.
 func (o *Operator) Jobs(ctx context.Context, request JobsRequest) (Jobs, error) {
 	if err := request.check(); err != nil {
 		return Jobs{}, err
 	}
+	scanning := ctx
+	if request.Timeout > 0 {
+		var cancel context.CancelFunc
+		scanning, cancel = context.WithTimeout(ctx, request.Timeout)
+		defer cancel()
+	}
 	found := Jobs{Jobs: []LiveJob{}}
-	query, err := o.oldestJobs(ctx, request.Scan, &found)
-	if err != nil {
-		return found, err
+	looked, err := o.scan(scanning, &request, &found)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		found.StoppedBy, err = StoppedByInterrupt, ctx.Err()
+	case scanning.Err() != nil:
+		found.StoppedBy, err = StoppedByTimeout, nil
+	default:
+		found.StoppedBy = StoppedByError
 	}
-	executions, err := o.runningJobs(ctx, query, request.Scan)
-	if err != nil {
-		return found, err
-	}
-	looked, err := o.lookAt(ctx, executions)
-	if err != nil {
-		return found, err
-	}
+	found.Bounded = found.StoppedBy != ""
+	found.Looked = len(looked)
+	found.Queues = o.askQueues(ctx, looked)
 	for _, live := range looked {
-		if live == nil {
-			continue // closed since it was listed
-		}
-		found.Looked++
 		if request.matches(live) {
 			found.Jobs = append(found.Jobs, *live)
 		}
@@ -136,13 +169,15 @@ func (o *Operator) Jobs(ctx context.Context, request JobsRequest) (Jobs, error) 
 	found.Matched = len(found.Jobs)
 	slices.SortFunc(found.Jobs, closerToDeath)
 	found.Jobs = found.Jobs[:min(len(found.Jobs), request.Limit)]
-	return found, nil
+	return found, err
 }
 
 func (r *JobsRequest) matches(live *LiveJob) bool {
 	switch {
 	case r.Type != "" && live.JobType != r.Type, r.Queue != "" && live.TaskQueue != r.Queue:
 		return false
+	case r.MinAttempt == 0 && live.Waiting.onFailingTask():
+		return true
 	case r.MinAttempt == 0:
 		return live.LastError != "" || live.LastErrorType != "" || live.State == stateMoving
 	default:
@@ -181,80 +216,6 @@ func latestLast(a, b *time.Time) int {
 	default:
 		return a.Compare(*b)
 	}
-}
-
-// oldestJobs counts the jobs that run and are due, and returns the query for those
-// that have been due for the longest, at most so many. No visibility store sorts
-// the oldest first, hence the search for the time that parts them.
-func (o *Operator) oldestJobs(ctx context.Context, most int, found *Jobs) (query string, err error) {
-	before := func(at time.Time) string {
-		return fmt.Sprintf("%s AND ExecutionStatus = 'Running' AND ExecutionTime <= '%s'", jobsQuery, at.UTC().Format(time.RFC3339Nano))
-	}
-	count := func(at time.Time) (n int64) {
-		if err != nil {
-			return 0
-		}
-		var response *workflowservice.CountWorkflowExecutionsResponse
-		response, err = o.client.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Namespace: o.namespace, Query: before(at)})
-		if err != nil {
-			err = fmt.Errorf("operator: count running jobs: %w", err)
-		}
-		return response.GetCount()
-	}
-	now := time.Now()
-	found.Running = count(now)
-	if err != nil || found.Running <= int64(most) {
-		return before(now), err
-	}
-	found.Bounded = true
-	few, many := now.AddDate(-10, 0, 0), now
-	for many.Sub(few) > time.Millisecond && err == nil {
-		middle := few.Add(many.Sub(few) / 2)
-		if count(middle) <= int64(most) {
-			few = middle
-		} else {
-			many = middle
-		}
-	}
-	if err == nil && count(few) == 0 {
-		few = many // more than that became due in one instant
-	}
-	return before(few), err
-}
-
-func (o *Operator) runningJobs(ctx context.Context, query string, most int) ([]*workflowpb.WorkflowExecutionInfo, error) {
-	var executions []*workflowpb.WorkflowExecutionInfo
-	var token []byte
-	for {
-		page, err := o.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Namespace: o.namespace, PageSize: int32(min(most, jobsPage)), NextPageToken: token, Query: query,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("operator: list running jobs: %w", err)
-		}
-		executions = append(executions, page.GetExecutions()...)
-		if token = page.GetNextPageToken(); len(token) == 0 || len(executions) >= most {
-			return executions[:min(len(executions), most)], nil
-		}
-	}
-}
-
-// lookAt describes each, nil for one that has closed.
-func (o *Operator) lookAt(ctx context.Context, executions []*workflowpb.WorkflowExecutionInfo) ([]*LiveJob, error) {
-	looked := make([]*LiveJob, len(executions))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(jobsParallel)
-	for i, execution := range executions {
-		group.Go(func() error {
-			described, err := o.describe(ctx, execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId())
-			if err != nil || described.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-				return err
-			}
-			looked[i], err = o.liveJob(ctx, described)
-			return err
-		})
-	}
-	return looked, group.Wait()
 }
 
 // JobPage is the address of a job in the Temporal UI, empty when Config.UIURL is.

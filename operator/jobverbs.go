@@ -140,7 +140,7 @@ func (o *Operator) CancelJob(ctx context.Context, request JobRequest) (dlqstore.
 	}
 	event := dlqstore.JobEvent{Key: key, Verb: dlqstore.VerbJobCancel, Actor: request.Actor}
 	err = o.store.RecordJobVerb(ctx, event, func(ctx context.Context) error {
-		_, err := o.client.WorkflowService().RequestCancelWorkflowExecution(ctx, &workflowservice.RequestCancelWorkflowExecutionRequest{
+		_, err := o.service.RequestCancelWorkflowExecution(ctx, &workflowservice.RequestCancelWorkflowExecutionRequest{
 			Namespace: o.namespace, WorkflowExecution: execution(key), RequestId: uuid.NewString(),
 			Identity: identity, Reason: text.Bounded("cancelled by "+request.Actor, maxPendingFailure),
 		})
@@ -211,6 +211,9 @@ func notWaiting(described *workflowservice.DescribeWorkflowExecutionResponse, ac
 	if cause := notCancellable(described); cause != "" {
 		return cause
 	}
+	if task := described.GetPendingWorkflowTask(); activity == nil && task != nil {
+		return "it waits for a worker on task queue " + described.GetWorkflowExecutionInfo().GetTaskQueue() + " that serves " + job.WorkflowType + ", not for time"
+	}
 	if activity == nil {
 		return "" // in a timer of its workflow, or before its first task
 	}
@@ -252,7 +255,7 @@ func notCancellable(described *workflowservice.DescribeWorkflowExecutionResponse
 // signal makes the server forget what is left of one; in any later wait it is a
 // signal like others. It can start nothing: the id is taken.
 func (o *Operator) endStartDelay(ctx context.Context, key dlqstore.Key, taskQueue string) error {
-	_, err := o.client.WorkflowService().SignalWithStartWorkflowExecution(ctx, &workflowservice.SignalWithStartWorkflowExecutionRequest{
+	_, err := o.service.SignalWithStartWorkflowExecution(ctx, &workflowservice.SignalWithStartWorkflowExecutionRequest{
 		Namespace: o.namespace, WorkflowId: key.WorkflowID, WorkflowType: &commonpb.WorkflowType{Name: job.WorkflowType},
 		TaskQueue: &taskqueuepb.TaskQueue{Name: taskQueue}, SignalName: job.RetryNowSignal,
 		Identity: identity, RequestId: uuid.NewString(),
@@ -272,7 +275,7 @@ const (
 // attempt at once, with the number and the deadline that it had. A reset would
 // start the budget anew.
 func (o *Operator) endBackoff(ctx context.Context, key dlqstore.Key, activity *workflowpb.PendingActivityInfo) error {
-	service := o.client.WorkflowService()
+	service := o.service
 	_, err := service.PauseActivity(ctx, &workflowservice.PauseActivityRequest{
 		Namespace: o.namespace, Execution: execution(key), Identity: identity, Reason: pauseReason,
 		Activity: &workflowservice.PauseActivityRequest_Id{Id: activity.GetActivityId()},

@@ -24,14 +24,19 @@ const (
 	stateUnscheduled = "unscheduled"
 )
 
-// liveJob tells of a running job what is known of its next attempt; nil when it
-// has closed meanwhile, or is about to after its handler succeeded.
-func (o *Operator) liveJob(ctx context.Context, described *workflowservice.DescribeWorkflowExecutionResponse) (*LiveJob, error) {
+func (o *Operator) newLiveJob(described *workflowservice.DescribeWorkflowExecutionResponse) *LiveJob {
 	execution := described.GetWorkflowExecutionInfo().GetExecution()
-	live := &LiveJob{
+	return &LiveJob{
 		WorkflowID: execution.GetWorkflowId(), RunID: execution.GetRunId(), State: stateUnscheduled, Attempt: 1,
 		URL: o.JobPage(execution.GetWorkflowId(), execution.GetRunId()),
 	}
+}
+
+// liveJob tells of a running job what is known of its next attempt; nil when it
+// has closed meanwhile, or is about to after its handler succeeded. Who polls the
+// queue that it waits on is left to askQueues.
+func (o *Operator) liveJob(ctx context.Context, described *workflowservice.DescribeWorkflowExecutionResponse) (*LiveJob, error) {
+	live := o.newLiveJob(described)
 	pending := pendingOf(described)
 	if pending != nil && pending.Type == job.SettleActivityType {
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -41,6 +46,7 @@ func (o *Operator) liveJob(ctx context.Context, described *workflowservice.Descr
 		live.Attempt, live.MaxAttempts, live.NextAttemptAt = pending.Attempt, pending.MaxAttempts, pending.NextAttemptAt
 		live.LastErrorType, live.LastError = pending.LastFailureType, pending.LastFailure
 		live.AgeLimitAt = timeOf(described.GetPendingActivities()[0].GetExpirationTime())
+		live.Waiting = waitingOf(handlerOf(described), live.TaskQueue)
 		return live, nil
 	}
 	// No handler is pending: what it did last is at the end of the history.
@@ -52,10 +58,13 @@ func (o *Operator) liveJob(ctx context.Context, described *workflowservice.Descr
 	if due := timeOf(described.GetWorkflowExecutionInfo().GetExecutionTime()); live.State == stateUnscheduled && due != nil && due.After(time.Now()) {
 		live.NextAttemptAt = due // it was started with a delay
 	}
-	if pending != nil {
-		live.State, live.NextAttemptAt = stateMoving, nil
-		live.LastErrorType, live.LastError = pending.LastFailureType, pending.LastFailure
+	if pending == nil {
+		live.Waiting = live.waitingBetween(described, events)
+		return live, nil
 	}
+	live.State, live.NextAttemptAt = stateMoving, nil
+	live.LastErrorType, live.LastError = pending.LastFailureType, pending.LastFailure
+	live.Waiting = waitingOf(handlerOf(described), o.taskQueue)
 	return live, nil
 }
 
@@ -67,7 +76,7 @@ const latestPage = 20
 // closed and is gone.
 func (o *Operator) latestEvents(ctx context.Context, described *workflowservice.DescribeWorkflowExecutionResponse) ([]*historypb.HistoryEvent, error) {
 	execution := described.GetWorkflowExecutionInfo().GetExecution()
-	page, err := o.client.WorkflowService().GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
+	page, err := o.service.GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
 		Namespace: o.namespace, Execution: execution, MaximumPageSize: latestPage,
 	})
 	var gone *serviceerror.NotFound

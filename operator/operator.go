@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/pace"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
 )
@@ -27,12 +28,17 @@ type Config struct {
 	// UIURL is where the Temporal UI is, such as http://localhost:8233, for the
 	// addresses of jobs. Empty means that there is none to tell.
 	UIURL string
+	// OnLimited, if not nil, is told once, by a goroutine of a verb, that the Temporal
+	// server refuses requests of the namespace for its limits (RESOURCE_EXHAUSTED).
+	// The verb goes on, more slowly.
+	OnLimited func(error)
 }
 
 // Operator runs the verbs on one namespace. It is safe for concurrent use.
 type Operator struct {
 	store     *dlqstore.Store
 	client    client.Client
+	service   *pace.Service // the client's, for what is not to be repeated when the server is away
 	namespace string
 	taskQueue string
 	uiURL     string
@@ -57,7 +63,7 @@ func New(config Config) (*Operator, error) {
 		config.TaskQueue = job.DefaultTaskQueue
 	}
 	return &Operator{
-		store: config.Store, client: config.Client, namespace: config.Namespace, taskQueue: config.TaskQueue,
+		store: config.Store, client: config.Client, service: pace.New(config.Client.WorkflowService(), config.OnLimited), namespace: config.Namespace, taskQueue: config.TaskQueue,
 		uiURL: config.UIURL,
 	}, nil
 }
@@ -104,7 +110,7 @@ func (o *Operator) Replay(ctx context.Context, request ReplayRequest) (job.Repla
 	if err != nil {
 		return job.ReplayOutput{}, err
 	}
-	starter := replay.Starter{Store: o.store, Service: o.client.WorkflowService()}
+	starter := replay.Starter{Store: o.store, Service: o.service}
 	return starter.Replay(ctx, dlqstore.ReplayRequest{Key: key, RequestID: request.RequestID, Actor: request.Actor, AllowSuperseded: request.AllowSuperseded})
 }
 

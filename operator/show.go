@@ -124,6 +124,9 @@ func (o *Operator) readLive(ctx context.Context, shown *Shown, described *workfl
 			shown.Trouble = troubleOf(described)
 			shown.Live, err = o.liveJob(ctx, described)
 		}
+		if shown.Live != nil {
+			o.askQueues(ctx, []*LiveJob{shown.Live})
+		}
 		return err
 	}
 	if shown.Removed, err = o.lastRemoval(ctx, shown.Key); err != nil {
@@ -152,7 +155,7 @@ func (o *Operator) describe(ctx context.Context, workflowID, runID string) (*wor
 	if !utf8.ValidString(workflowID) {
 		return nil, nil //nolint:nilnil // as below: no workflow has such an id
 	}
-	description, err := o.client.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+	description, err := o.service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
 	var notFound *serviceerror.NotFound

@@ -78,7 +78,7 @@ func (o *Operator) Left(ctx context.Context) ([]dlqstore.LeftJob, error) {
 const jobsQuery = "WorkflowType = '" + job.WorkflowType + "'"
 
 func (o *Operator) countByStatus(ctx context.Context) (map[enumspb.WorkflowExecutionStatus]int64, error) {
-	response, err := o.client.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+	response, err := o.service.CountWorkflowExecutions(ctx, &workflowservice.CountWorkflowExecutionsRequest{
 		Namespace: o.namespace,
 		Query:     jobsQuery + " GROUP BY ExecutionStatus",
 	})
@@ -106,7 +106,7 @@ func (o *Operator) cancelledAlive(ctx context.Context, cancelled int64) (int64, 
 	if cancelled == 0 {
 		return 0, nil
 	}
-	namespace, err := o.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: o.namespace})
+	namespace, err := o.service.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: o.namespace})
 	if err != nil {
 		return 0, fmt.Errorf("operator: describe namespace %s: %w", o.namespace, err)
 	}
@@ -120,7 +120,7 @@ func (o *Operator) split(ctx context.Context, running int64, stats *Stats) error
 	if running == 0 {
 		return nil
 	}
-	page, err := o.client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+	page, err := o.service.ListWorkflowExecutions(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		Namespace: o.namespace,
 		PageSize:  splitSample,
 		Query:     jobsQuery + " AND ExecutionStatus = 'Running'",

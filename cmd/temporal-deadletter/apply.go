@@ -80,6 +80,7 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 	if _, err := s.Apply(ctx, operator.ApplyRequest{PlanID: id, Settings: settings, Actor: who}); err != nil {
 		return err
 	}
+	c.sayUnpolled(s.UnpolledByPlan(ctx, plan))
 	if a.detach {
 		return c.printDetached(plan)
 	}
@@ -171,10 +172,14 @@ type progressBar struct {
 	last   time.Time
 	drawn  bool
 	warned bool
+	ended  int64     // members, at the last look
+	moved  time.Time // when that changed
 }
 
 const (
 	barWidth = 24
+	// stalled is after how long without a member's end the reason is looked for.
+	stalled = 30 * time.Second
 	// logEvery is how often progress is written where nobody watches.
 	logEvery = 5 * time.Second
 )
@@ -183,6 +188,12 @@ func (b *progressBar) show(p *dlqstore.Plan) {
 	if p.State == job.PlanPlanned && time.Since(b.began) > patience && !b.warned {
 		b.warned = true
 		b.line(fmt.Sprintf("%s: no worker of the dead-letter queue has taken the plan up yet; is one running?", name))
+	}
+	if ended := p.Members - p.Pending(); ended != b.ended || b.moved.IsZero() || p.State != job.PlanApplying {
+		b.ended, b.moved = ended, time.Now()
+	} else if time.Since(b.moved) > stalled && !b.warned {
+		b.warned = true
+		b.line(stallText(p))
 	}
 	text := b.text(p)
 	switch {
@@ -193,6 +204,14 @@ func (b *progressBar) show(p *dlqstore.Plan) {
 		b.last = time.Now()
 		fmt.Fprintln(b.cli.errw, text)
 	}
+}
+
+// stallText says what an operation may wait for.
+func stallText(p *dlqstore.Plan) string {
+	if canary := int64(p.Parameters.Canary); canary > 0 && p.Done+p.Failed <= canary {
+		return fmt.Sprintf("%s: the operation waits for the end of the %d jobs of its canary: is a worker running for their task queue?", name, canary)
+	}
+	return fmt.Sprintf("%s: no member has ended for %s: is a worker of the dead-letter queue running, and do both servers answer it?", name, stalled)
 }
 
 func (b *progressBar) line(text string) {

@@ -60,6 +60,7 @@ func (c *cli) open(ctx context.Context, config *connect.Config) (*session, error
 	}
 	verbs, err := operator.New(operator.Config{
 		Store: store, Client: connected, Namespace: config.Temporal.Namespace, TaskQueue: config.TaskQueue, UIURL: config.UIURL,
+		OnLimited: c.sayLimited,
 	})
 	if err != nil {
 		connected.Close()

@@ -22,7 +22,8 @@ func (c *cli) replayCommand() *cobra.Command {
 		Use:   "replay [WORKFLOW_ID]",
 		Short: "Start a new job from a dead letter, with a fresh budget",
 		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
-			"attempts and a fresh age. The dead letter stays, and counts the replay. It asks before it\n" +
+			"attempts and a fresh age. The dead letter stays, and counts the replay. It says so when no\n" +
+			"worker polls the task queues of the new job. It asks before it\n" +
 			"repeats work: when a replay has succeeded, is under way or is a dead letter itself, or a person has reset the job and\n" +
 			"it succeeded after all.",
 		Example: "  " + name + " replay -w order-4711\n" +
@@ -64,12 +65,17 @@ func (c *cli) replayCommand() *cobra.Command {
 			case err != nil:
 				fmt.Fprintf(c.errw, "%s: the replay may have been counted; repeat it safely with --request-id %s\n", name, requestID)
 				return err
-			case c.output != outputText:
+			}
+			unpolled, err := s.UnpolledByReplay(cmd.Context(), key.workflowID, key.runID)
+			c.sayUnpolled(unpolled, err)
+			if c.output != outputText {
 				return c.printJSON(struct {
 					WorkflowID string `json:"workflow_id"`
 					RunID      string `json:"run_id"`
 					RequestID  string `json:"request_id"`
-				}{started.WorkflowID, started.RunID, requestID})
+					// Unpolled are the task queues on which the new job waits in vain.
+					Unpolled []operator.QueueState `json:"unpolled,omitempty"`
+				}{started.WorkflowID, started.RunID, requestID, unpolled})
 			}
 			return table(c.out, [][]string{
 				{"Replayed", printable(key.workflowID)},

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +41,9 @@ type cli struct {
 
 	overrides connect.Overrides
 	output    output
+
+	noting  sync.Mutex  // of errw, where goroutines of a verb write too
+	limited atomic.Bool // the server has refused requests for its limits
 }
 
 // run executes the command line args in the environment environ (as of

@@ -67,9 +67,8 @@ func (c *cli) show(ctx context.Context, config *connect.Config, key keyFlags) (*
 		return nil, err
 	}
 	defer store.Close()
-	shown, err := showLive(ctx, config, store, key)
-	unavailable := (*serviceerror.Unavailable)(nil)
-	if ctx.Err() != nil || !errors.Is(err, connect.ErrNoTemporal) && !errors.As(err, &unavailable) {
+	shown, err := c.showLive(ctx, config, store, key)
+	if ctx.Err() != nil || !isAway(err) {
 		return shown, err
 	}
 	stored, unstored := operator.ShowStored(ctx, store, config.Temporal.Namespace, key.workflowID, key.runID)
@@ -80,13 +79,22 @@ func (c *cli) show(ctx context.Context, config *connect.Config, key keyFlags) (*
 	return stored, nil
 }
 
-func showLive(ctx context.Context, config *connect.Config, store *dlqstore.Store, key keyFlags) (*operator.Shown, error) {
+// isAway reports whether Temporal does not answer.
+func isAway(err error) bool {
+	var unavailable *serviceerror.Unavailable
+	var silent *serviceerror.DeadlineExceeded
+	return errors.Is(err, connect.ErrNoTemporal) || errors.As(err, &unavailable) || errors.As(err, &silent)
+}
+
+func (c *cli) showLive(ctx context.Context, config *connect.Config, store *dlqstore.Store, key keyFlags) (*operator.Shown, error) {
 	connected, err := config.Dial(ctx, silent)
 	if err != nil {
 		return nil, err
 	}
 	defer connected.Close()
-	verbs, err := operator.New(operator.Config{Store: store, Client: connected, Namespace: config.Temporal.Namespace})
+	verbs, err := operator.New(operator.Config{
+		Store: store, Client: connected, Namespace: config.Temporal.Namespace, TaskQueue: config.TaskQueue, OnLimited: c.sayLimited,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +128,9 @@ func shownJSON(shown *operator.Shown, page string) any {
 		}
 	}
 	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, Live: shown.Live, Removed: shown.Removed, DeadRuns: shown.DeadRuns, UI: page}
+	if shown.Live != nil {
+		live.Waiting = shown.Live.Waiting
+	}
 	if shown.Status != nil {
 		live.Status = (*string)(shown.Status)
 	}

@@ -15,6 +15,7 @@ type liveJSON struct {
 	ClosedAs string                   `json:"closed_as,omitempty"`
 	Pending  *operator.PendingAttempt `json:"pending,omitempty"`
 	Live     *operator.LiveJob        `json:"live,omitempty"` // as the verb jobs has it
+	Waiting  *operator.Waiting        `json:"waiting,omitempty"`
 	Removed  *operator.Removal        `json:"removed,omitempty"`
 	Left     *dlqstore.LeftJob        `json:"left,omitempty"`    // the sweep could not write its dead letter
 	Trouble  string                   `json:"trouble,omitempty"` // why it makes no progress
@@ -53,6 +54,9 @@ func printLive(w io.Writer, shown *operator.Shown, page string) error {
 		}
 	case shown.Live != nil:
 		rows = append(rows, waitingRows(shown.Live)...)
+	}
+	if shown.Live != nil && shown.Live.Waiting != nil {
+		rows = append(rows, []string{"Why it waits", printable(shown.Live.Waiting.Text)})
 	}
 	return table(w, append(append(rows, deadRunRows(shown)...), pageRows(page)...))
 }

@@ -64,6 +64,9 @@ func (c *cli) watch(ctx context.Context, interval time.Duration) error {
 		if err != nil {
 			heading += "Not refreshed: " + message(ctx, err) + "\n"
 		}
+		if c.limited.Load() {
+			heading += "The Temporal server limits the requests of the namespace: the view comes more slowly\n"
+		}
 		columns, rows := sizeOf(c.out) // it may be another by now
 		text, fault := view.fitted(heading, columns, rows)
 		if fault != nil {

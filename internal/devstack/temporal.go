@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -66,6 +67,9 @@ type TemporalOptions struct {
 	UIPort int
 	// SearchAttributes are registered in every namespace: name to type.
 	SearchAttributes map[string]enums.IndexedValueType
+	// DynamicConfig are settings of the server, such as "frontend.namespaceRPS=15",
+	// over those that it is started with anyway.
+	DynamicConfig []string
 }
 
 // Temporal is a running dev server. Its database is in memory.
@@ -139,7 +143,7 @@ func runTemporal(ctx context.Context, cli string, dir *tempDir, opts TemporalOpt
 	for name, kind := range opts.SearchAttributes {
 		args = append(args, "--search-attribute", name+"="+kind.String())
 	}
-	for _, setting := range dynamicConfig {
+	for _, setting := range slices.Concat(dynamicConfig, opts.DynamicConfig) {
 		args = append(args, "--dynamic-config-value", setting)
 	}
 
