@@ -191,7 +191,7 @@ func (b *progressBar) show(p *dlqstore.Plan) {
 	}
 	if ended := p.Members - p.Pending(); ended != b.ended || b.moved.IsZero() || p.State != job.PlanApplying {
 		b.ended, b.moved = ended, time.Now()
-	} else if time.Since(b.moved) > stalled && !b.warned {
+	} else if time.Since(b.moved) > stalledAfter(p) && !b.warned {
 		b.warned = true
 		b.line(stallText(p))
 	}
@@ -206,12 +206,20 @@ func (b *progressBar) show(p *dlqstore.Plan) {
 	}
 }
 
+// stalledAfter leaves a slow operation the time that its rate asks for.
+func stalledAfter(p *dlqstore.Plan) time.Duration {
+	if rate := p.Parameters.Rate; rate > 0 {
+		return stalled + time.Duration(2/rate*float64(time.Second))
+	}
+	return stalled
+}
+
 // stallText says what an operation may wait for.
 func stallText(p *dlqstore.Plan) string {
 	if canary := int64(p.Parameters.Canary); canary > 0 && p.Done+p.Failed <= canary {
-		return fmt.Sprintf("%s: the operation waits for the end of the %d jobs of its canary: is a worker running for their task queue?", name, canary)
+		return fmt.Sprintf("%s: the operation waits for the end of its canary, %d jobs: is a worker running for their task queues? See `%s plan items %s`", name, canary, name, p.ID)
 	}
-	return fmt.Sprintf("%s: no member has ended for %s: is a worker of the dead-letter queue running, and do both servers answer it?", name, stalled)
+	return fmt.Sprintf("%s: no member has ended for %s: is a worker of the dead-letter queue running, and can it reach Temporal and Postgres?", name, stalledAfter(p).Round(time.Second))
 }
 
 func (b *progressBar) line(text string) {

@@ -45,6 +45,7 @@ func (c *cli) controlCommand(verb, short, told string, act func(context.Context,
 			if err := act(cmd.Context(), s, args[0], who); err != nil {
 				return planError(err)
 			}
+			c.sayUnpolled(s.UnpolledByControl(cmd.Context()))
 			if c.output != outputText {
 				return c.printJSON(map[string]string{"plan_id": args[0], "told": verb})
 			}

@@ -62,7 +62,13 @@ func (c *cli) edit(ctx context.Context, e *editFlags) error {
 			return err
 		}
 		defer s.close()
-		return c.editIn(ctx, s.store, config, e, request, s.Edit)
+		return c.editIn(ctx, s.store, config, e, request, func(ctx context.Context, request operator.EditRequest) (*operator.Edited, error) {
+			done, err := s.Edit(ctx, request)
+			if err == nil && done.Replay != nil {
+				c.sayUnpolled(s.UnpolledByReplay(ctx, done.Key.WorkflowID, done.Key.RunID))
+			}
+			return done, err
+		})
 	}
 	store, err := c.storeOf(ctx, config)
 	if err != nil {

@@ -88,7 +88,7 @@ func (c *cli) printJobs(found operator.Jobs, timeout time.Duration) error {
 	if more := found.Matched - len(found.Jobs); more > 0 {
 		fmt.Fprintf(c.aside(), "%d more match: raise --limit, or narrow with --type, --queue or --min-attempt.\n", more)
 	}
-	c.sayQueues(found.Queues)
+	c.sayQueues(found.Queues, found.Looked)
 	if found.Bounded {
 		fmt.Fprintf(c.aside(), "Only %d of %d running jobs were looked at, those that have been due for the longest: %s.\n", found.Looked, found.Running, stopText(found.StoppedBy, timeout))
 	}
@@ -109,12 +109,12 @@ func stopText(by operator.JobsStop, timeout time.Duration) string {
 	return "stopped by an error"
 }
 
-// sayQueues tells of the task queues on which jobs wait in vain.
-func (c *cli) sayQueues(queues []operator.JobQueue) {
+// sayQueues tells of the task queues that no worker polls and on which jobs wait.
+func (c *cli) sayQueues(queues []operator.JobQueue, looked int) {
 	for i := range queues {
 		q := &queues[i]
 		if q.Unknown == "" && q.Pollers == 0 {
-			fmt.Fprintf(c.aside(), "%d of the jobs that were looked at wait in vain: %s.\n", q.Waiting, printable(q.NoPollers()))
+			fmt.Fprintf(c.aside(), "%d of %d jobs cannot continue: %s.\n", q.Waiting, looked, printable(q.NoPollers()))
 		}
 	}
 }

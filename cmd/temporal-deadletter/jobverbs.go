@@ -25,9 +25,11 @@ func (c *cli) retryNowCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.onJob(cmd.Context(), &key, &actor, func(s *session, request operator.JobRequest) error {
 				done, err := s.RetryNow(cmd.Context(), request)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
+				}
+				c.sayUnpolled(s.UnpolledByJob(cmd.Context(), done.Key))
+				switch {
 				case c.output != outputText:
 					return c.printJSON(done)
 				case done.WouldBeAt != nil:
@@ -75,10 +77,11 @@ func (c *cli) cancelCommand() *cobra.Command {
 					}
 				}
 				cancelled, err := s.CancelJob(cmd.Context(), request)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case c.output != outputText:
+				}
+				c.sayUnpolled(s.UnpolledByJob(cmd.Context(), cancelled))
+				if c.output != outputText {
 					return c.printJSON(cancelled)
 				}
 				_, err = fmt.Fprintf(c.out, "%s has been asked to stop. Its dead letter, reason cancelled, appears when it has; "+

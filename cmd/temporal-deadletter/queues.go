@@ -16,11 +16,11 @@ func (c *cli) note(format string, args ...any) {
 // sayLimited tells that the server slows the verb down.
 func (c *cli) sayLimited(err error) {
 	c.limited.Store(true)
-	c.note("the Temporal server limits the requests of the namespace (%s): going on more slowly", oneLine(err.Error()))
+	c.note("the Temporal server refuses requests above the rate limit of the namespace (%s): this command continues more slowly", oneLine(err.Error()))
 }
 
-// sayUnpolled tells of task queues on which new jobs wait in vain. The verb is done
-// all the same, so that who polls is not known is no failure.
+// sayUnpolled tells of the task queues that a verb needs and no worker polls. The verb
+// is done, so it is no failure when the server does not tell.
 func (c *cli) sayUnpolled(unpolled []operator.QueueState, err error) {
 	if err != nil {
 		c.note("it is not known whether workers poll the task queues: %s", oneLine(err.Error()))

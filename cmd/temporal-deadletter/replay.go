@@ -73,7 +73,7 @@ func (c *cli) replayCommand() *cobra.Command {
 					WorkflowID string `json:"workflow_id"`
 					RunID      string `json:"run_id"`
 					RequestID  string `json:"request_id"`
-					// Unpolled are the task queues on which the new job waits in vain.
+					// Unpolled are the task queues that the new job needs and no worker polls.
 					Unpolled []operator.QueueState `json:"unpolled,omitempty"`
 				}{started.WorkflowID, started.RunID, requestID, unpolled})
 			}

@@ -65,7 +65,7 @@ func (c *cli) watch(ctx context.Context, interval time.Duration) error {
 			heading += "Not refreshed: " + message(ctx, err) + "\n"
 		}
 		if c.limited.Load() {
-			heading += "The Temporal server limits the requests of the namespace: the view comes more slowly\n"
+			heading += "The Temporal server refuses requests above the rate limit of the namespace: the view is refreshed more slowly\n"
 		}
 		columns, rows := sizeOf(c.out) // it may be another by now
 		text, fault := view.fitted(heading, columns, rows)
