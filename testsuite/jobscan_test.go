@@ -158,9 +158,9 @@ func TestRequestLimit(t *testing.T) {
 	var told []error
 	verbs, err := operator.New(operator.Config{Store: store, Client: c, OnLimited: func(err error) { told = append(told, err) }})
 	require.NoError(t, err)
-	unserved(t, c, 60)
+	unserved(t, c, 45)
 	// Visibility lags by moments.
-	for found := (operator.Jobs{}); found.Running < 60; {
+	for found := (operator.Jobs{}); found.Running < 45; {
 		found, err = verbs.Jobs(t.Context(), operator.JobsRequest{Scan: 1})
 		require.NoError(t, err)
 	}
@@ -168,22 +168,22 @@ func TestRequestLimit(t *testing.T) {
 
 	found, err := verbs.Jobs(t.Context(), operator.JobsRequest{})
 	require.NoError(t, err)
-	require.Equal(t, 60, found.Looked)
+	require.Equal(t, 45, found.Looked)
 	require.Empty(t, found.StoppedBy)
 	stats, err := verbs.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, operator.Stats{Total: 60, Queued: 60}, stats)
+	require.Equal(t, operator.Stats{Total: 45, Queued: 45}, stats)
 	answered, refused := counted.take()
-	require.Equal(t, 120, answered["DescribeWorkflowExecution"])
+	require.Equal(t, 90, answered["DescribeWorkflowExecution"])
 	require.Positive(t, refused["DescribeWorkflowExecution"], "the limit was met")
-	require.Less(t, refused["DescribeWorkflowExecution"], 60)
+	require.Less(t, refused["DescribeWorkflowExecution"], 45)
 	require.Len(t, told, 1)
 	var limited *serviceerror.ResourceExhausted
 	require.True(t, errors.As(told[0], &limited))
 
 	// At the limit show asks again too, and does not take the server to be away.
 	var group errgroup.Group
-	for i := range 60 {
+	for i := range 15 {
 		group.Go(func() error {
 			shown, err := verbs.Show(t.Context(), fmt.Sprintf("job-%03d", i), "")
 			if err == nil && shown.Live == nil {

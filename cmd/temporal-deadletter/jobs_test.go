@@ -64,7 +64,7 @@ func TestJobs(t *testing.T) {
 		}, liveTimeout, 50*time.Millisecond)
 		require.Regexp(t, pattern, out)
 	}
-	lists(`^WORKFLOW ID +TYPE +ATTEMPT +STATE +NEXT TRY +TOO OLD AT +LAST ERROR\ncharge-1 +Charge +2 of 3 +scheduled +20\S+ \S+Z +20\S+ \S+Z +the bank says \x{FFFD}\[31mno\ncharge-2 +Charge +2 of 3 `)
+	lists(`^WORKFLOW ID +TYPE +ATTEMPT +STATE +NEXT TRY +TOO OLD AT +LAST ERROR\ncharge-1 +Charge +2 of 3 +retry +20\S+ \S+Z +20\S+ \S+Z +the bank says \x{FFFD}\[31mno\ncharge-2 +Charge +2 of 3 `)
 	lists(`LAST ERROR\ncharge-1 .*2 of 3.*the bank says \x{FFFD}\[31mno\n1 more match: raise --limit`, "--ui-url", "http://ui", "--limit", "1")
 	const page = `http://ui/namespaces/test-\d+/workflows/charge-1/[0-9a-f-]+/history`
 	require.Regexp(t, `"url": "`+page, b.succeed("jobs", "--ui-url", "http://ui", "-o", "json"))

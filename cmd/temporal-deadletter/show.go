@@ -128,9 +128,6 @@ func shownJSON(shown *operator.Shown, page string) any {
 		}
 	}
 	live := liveJSON{Key: shown.Key, ClosedAs: shown.ClosedAs, Pending: shown.Pending, Live: shown.Live, Removed: shown.Removed, DeadRuns: shown.DeadRuns, UI: page}
-	if shown.Live != nil {
-		live.Waiting = shown.Live.Waiting
-	}
 	if shown.Status != nil {
 		live.Status = (*string)(shown.Status)
 	}

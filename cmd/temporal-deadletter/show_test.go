@@ -85,9 +85,17 @@ func TestShowLive(t *testing.T) {
 	require.Contains(t, text, run.GetRunID())
 	require.Regexp(t, `Status\s+queued`, text)
 	key := `"workflow_id": "show-live", "run_id": "` + run.GetRunID() + `"`
+	var live map[string]any
+	b.decode(&live, "show", "show-live", "-o", "json")
+	waiting := live["live"].(map[string]any)["waiting"].(map[string]any)
+	require.Equal(t, "no_poller", waiting["kind"])
+	require.Equal(t, "no worker polls task queue show-nobody for workflow tasks: start one that has the Deadletter plugin", waiting["text"])
+	delete(live["live"].(map[string]any), "waiting")
+	told, err := json.Marshal(live)
+	require.NoError(t, err)
 	require.JSONEq(t, `{"namespace": "default", `+key+`, "status": "queued", "live": {`+key+`, "job_type": "", "task_queue": "show-nobody",
 		"state": "unscheduled", "attempt": 1, "max_attempts": null, "last_error_type": "", "last_error": "", "next_attempt_at": null, "age_limit_at": null}}`,
-		b.succeed("show", "show-live", "-o", "json"))
+		string(told))
 
 	refused := b.call("replay", "show-live")
 	require.Equal(t, exitFailed, refused.code)

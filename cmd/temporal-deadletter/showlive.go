@@ -15,7 +15,6 @@ type liveJSON struct {
 	ClosedAs string                   `json:"closed_as,omitempty"`
 	Pending  *operator.PendingAttempt `json:"pending,omitempty"`
 	Live     *operator.LiveJob        `json:"live,omitempty"` // as the verb jobs has it
-	Waiting  *operator.Waiting        `json:"waiting,omitempty"`
 	Removed  *operator.Removal        `json:"removed,omitempty"`
 	Left     *dlqstore.LeftJob        `json:"left,omitempty"`    // the sweep could not write its dead letter
 	Trouble  string                   `json:"trouble,omitempty"` // why it makes no progress
