@@ -25,13 +25,13 @@ import (
 	"github.com/deadletter-dev/deadletter/operator"
 )
 
-// requests counts the requests of a client that the server answered and refused.
-type requests struct {
+// requestCounts counts the requests of a client that the server answered and refused.
+type requestCounts struct {
 	mu                sync.Mutex
 	answered, refused map[string]int
 }
 
-func (r *requests) options(options client.Options) client.Options {
+func (r *requestCounts) options(options client.Options) client.Options {
 	r.answered, r.refused = map[string]int{}, map[string]int{}
 	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -49,7 +49,7 @@ func (r *requests) options(options client.Options) client.Options {
 }
 
 // take returns what was counted, and counts from zero.
-func (r *requests) take() (answered, refused map[string]int) {
+func (r *requestCounts) take() (answered, refused map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	answered, refused = maps.Clone(r.answered), maps.Clone(r.refused)
@@ -78,7 +78,7 @@ func unserved(t *testing.T, c client.Client, n int) {
 func TestJobsRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var counted requests
+	var counted requestCounts
 	verbs, err := operator.New(operator.Config{Store: w.store, Client: w.dialWith(counted.options(w.options())), Namespace: w.namespace})
 	require.NoError(t, err)
 	unserved(t, w.client, 60)
@@ -151,7 +151,7 @@ func TestRequestLimit(t *testing.T) {
 	store, err := dlqstore.Open(t.Context(), database)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	var counted requests
+	var counted requestCounts
 	c, err := client.Dial(counted.options(clientOptions(server.Address, "default")))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)

@@ -144,8 +144,9 @@ func TestWaitingForWorker(t *testing.T) {
 }
 
 // TestWorkerWithoutPlugin proves that a job on a queue whose workers lack the plugin
-// is told from one that waits for a worker: such a worker polls for activities only,
-// or takes the job's workflow tasks and fails them.
+// is told from one that waits for a worker: such a worker polls for activities only, as
+// those of other languages do that have no workflows, or it takes the job's workflow
+// tasks and fails them, as every other worker in Go does.
 func TestWorkerWithoutPlugin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -155,7 +156,7 @@ func TestWorkerWithoutPlugin(t *testing.T) {
 	from, err := client.NewClientFromExisting(w.dial(plugin), w.options())
 	require.NoError(t, err)
 	w.t.Cleanup(from.Close)
-	activities := worker.New(from, "activities", worker.Options{})
+	activities := worker.New(from, "activities", worker.Options{DisableWorkflowWorker: true})
 	activities.RegisterActivityWithOptions(fail, activity.RegisterOptions{Name: "Fail"})
 	w.start(activities)
 	other := worker.New(from, "other", worker.Options{Identity: "their-worker"})
@@ -166,8 +167,12 @@ func TestWorkerWithoutPlugin(t *testing.T) {
 	require.NoError(t, err)
 	var waiting *operator.Waiting
 	require.Eventually(t, func() bool {
-		waiting = w.waits(run, operator.WaitNoPoller)
-		return waiting.Queue.ActivitiesOnly // once its worker has polled
+		shown, err := w.operator.Show(t.Context(), run.GetID(), run.GetRunID())
+		if err != nil || shown.Live == nil || shown.Live.Waiting == nil {
+			return false
+		}
+		waiting = shown.Live.Waiting
+		return waiting.Kind == operator.WaitNoPoller && waiting.Queue.ActivitiesOnly // once its worker has polled
 	}, patience, 20*time.Millisecond)
 	require.Contains(t, waiting.Text, "no worker polls task queue activities for workflow tasks, only for activity tasks: do its workers lack the Deadletter plugin?")
 
