@@ -15,6 +15,7 @@ import (
 	"github.com/deadletter-dev/deadletter/dlqstore"
 	"github.com/deadletter-dev/deadletter/internal/replay"
 	"github.com/deadletter-dev/deadletter/job"
+	"github.com/deadletter-dev/deadletter/workflows"
 )
 
 const (
@@ -157,8 +158,9 @@ func (k *keeper) ensureOperator(c client.Client) error {
 		ID:                       job.OperatorWorkflowID,
 		TaskQueue:                k.plugin.options.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowTaskTimeout:      workflows.OperatorTaskTime,
 		StaticSummary:            "Dead-letter operator: takes signal and update \"replay\"",
-	}, job.OperatorWorkflowType)
+	}, job.OperatorWorkflowType, job.OperatorInput{Version: job.OperatorVersion})
 	return err
 }
 

@@ -285,6 +285,7 @@ func (p *Plugin) registerWorkflows(r workflowRegistry) {
 	for name, fn := range map[string]any{
 		job.WorkflowType:          w.Job,
 		job.OperatorWorkflowType:  w.Operator,
+		job.BacklogWorkflowType:   w.Backlog,
 		job.BulkWorkflowType:      w.BulkOperation,
 		job.SweepWorkflowType:     w.Sweep,
 		job.RetentionWorkflowType: w.Retention,

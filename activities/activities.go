@@ -22,6 +22,7 @@ type Activities struct {
 
 	// spared are closed runs that need no dead letter.
 	spared runSet
+	turns  turns
 }
 
 // client returns the worker's own client.
@@ -48,6 +49,7 @@ func (a *Activities) Register(r Registry) {
 		job.PlanActivityType:      a.Plan,
 		job.NoteActivityType:      a.Note,
 		job.PinActivityType:       a.Pin,
+		job.RefuseActivityType:    a.Refuse,
 		job.SettleActivityType:    a.Settle,
 		job.SweepPageActivityType: a.SweepPage,
 		job.BulkBeginActivityType: a.BulkBegin,

@@ -94,11 +94,11 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	err = step.stretch(heeding, in.Limit)
 	stop()
 	if err != nil {
-		return job.BulkStepped{}, err
+		return job.BulkStepped{}, final(err)
 	}
 	plan, err = a.Store.Plan(context.WithoutCancel(ctx), info.Namespace, in.PlanID)
 	if err != nil {
-		return job.BulkStepped{}, err
+		return job.BulkStepped{}, final(err)
 	}
 	return job.BulkStepped{Taken: int(plan.Progress().Ended() - began), Progress: plan.Progress()}, nil
 }
@@ -167,6 +167,9 @@ func (s *bulkStep) next(ctx context.Context, limit int) (more bool, err error) {
 	chunk, cancel := context.WithTimeout(context.WithoutCancel(ctx), bulkChunkLimit)
 	defer cancel()
 	taken, err := s.chunk(chunk, members)
+	if errors.Is(err, dlqstore.ErrRejected) {
+		taken, err = s.oneByOne(chunk, members)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inHand -= len(members)
@@ -232,6 +235,23 @@ func (s *bulkStep) chunk(ctx context.Context, members []dlqstore.Member) (taken 
 	return len(members), s.store.EditMembers(ctx, s.plan, members, func(request dlqstore.EditRequest) dlqstore.EditRequest {
 		return edit.Request(request, wanted)
 	})
+}
+
+// oneByOne is chunk for members of which Postgres rejects one at least: that one fails,
+// with the cause, and the others do not.
+func (s *bulkStep) oneByOne(ctx context.Context, members []dlqstore.Member) (taken int, err error) {
+	for i := range members {
+		n, err := s.chunk(ctx, members[i:i+1])
+		if errors.Is(err, dlqstore.ErrRejected) {
+			failed := dlqstore.MemberEnd{Position: members[i].Position, State: dlqstore.ItemFailed, Error: err.Error()}
+			n, err = 1, s.store.EndMemberReplays(ctx, s.plan, nil, []dlqstore.MemberEnd{failed})
+		}
+		if err != nil {
+			return taken, err
+		}
+		taken += n
+	}
+	return taken, nil
 }
 
 // finish starts the jobs of replays that are decided, and notes how it went.
@@ -310,7 +330,7 @@ func (a *Activities) BulkWatch(ctx context.Context, in job.BulkWatch) (job.BulkO
 	for {
 		outcomes, err := a.Store.Outcomes(ctx, in.PlanID)
 		if err != nil || !in.Wait || outcomes.Open == 0 || outcomes.LeastRefailShare() > in.MaxRefail || time.Since(began) > bulkWatch {
-			return outcomes, err
+			return outcomes, final(err)
 		}
 		activity.RecordHeartbeat(ctx)
 		select {
@@ -327,7 +347,7 @@ func (a *Activities) BulkMark(ctx context.Context, in job.BulkMark) (job.BulkPro
 	info := activity.GetInfo(ctx)
 	if in.State.IsFinal() {
 		if err := a.finishBegun(ctx, info, in.PlanID); err != nil {
-			return job.BulkProgress{}, err
+			return job.BulkProgress{}, final(err)
 		}
 	}
 	plan, err := a.Store.MarkPlan(ctx, info.Namespace, in.PlanID, in.State, in.Actor, in.Cause)

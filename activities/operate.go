@@ -1,9 +1,10 @@
 package activities
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -18,9 +19,14 @@ import (
 // Without a request id the id is the activity's own, so that its retries are one
 // request. A request that can never succeed fails non-retryably with
 // job.NotFoundErrorType, job.AmbiguousErrorType or job.RefusedErrorType.
-func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.ReplayOutput, error) {
+func (a *Activities) Replay(ctx context.Context, in job.ReplayInput, by job.Sender) (job.ReplayOutput, error) {
 	info := activity.GetInfo(ctx)
-	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	done, err := a.turn(ctx, dlqstore.VerbReplay)
+	if err != nil {
+		return job.ReplayOutput{}, err
+	}
+	defer done()
+	in = in.Signed(sender(info, by))
 	asked := dlqstore.Asked{
 		Verb: dlqstore.VerbReplay, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
 		Actor: in.Actor, RequestID: in.RequestID,
@@ -40,9 +46,14 @@ func (a *Activities) Replay(ctx context.Context, in job.ReplayInput) (job.Replay
 // Purge removes one dead letter of the activity's own namespace for good. One
 // that is gone already, or never was, is job.NotFoundErrorType, unless this very
 // activity removed it in an earlier attempt.
-func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
+func (a *Activities) Purge(ctx context.Context, in job.PurgeInput, by job.Sender) error {
 	info := activity.GetInfo(ctx)
-	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	done, err := a.turn(ctx, dlqstore.VerbPurge)
+	if err != nil {
+		return err
+	}
+	defer done()
+	in = in.Signed(sender(info, by))
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
 	if err := in.Check(); err != nil {
 		return a.refuse(ctx, dlqstore.Asked{Verb: dlqstore.VerbPurge, Key: key, Actor: in.Actor, RequestID: in.RequestID}, err)
@@ -55,9 +66,14 @@ func (a *Activities) Purge(ctx context.Context, in job.PurgeInput) error {
 // activity's own. A request that can never succeed fails non-retryably with
 // job.NotFoundErrorType, job.AmbiguousErrorType, job.RefusedErrorType, or with
 // job.ConflictErrorType when the dead letter was edited since the caller saw it.
-func (a *Activities) Edit(ctx context.Context, in job.EditInput) (job.EditOutput, error) {
+func (a *Activities) Edit(ctx context.Context, in job.EditInput, by job.Sender) (job.EditOutput, error) {
 	info := activity.GetInfo(ctx)
-	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	done, err := a.turn(ctx, dlqstore.VerbEdit)
+	if err != nil {
+		return job.EditOutput{}, err
+	}
+	defer done()
+	in = in.Signed(sender(info, by))
 	asked := dlqstore.Asked{
 		Verb: dlqstore.VerbEdit, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
 		Actor: in.Actor, RequestID: in.RequestID,
@@ -94,35 +110,45 @@ func editOutput(revision *dlqstore.Revision, started *job.ReplayOutput) job.Edit
 
 // Note keeps a note on one dead letter of the activity's own namespace, or on all of
 // a fingerprint. Without a request id the id is the activity's own.
-func (a *Activities) Note(ctx context.Context, in job.NoteInput) error {
+func (a *Activities) Note(ctx context.Context, in job.NoteInput, by job.Sender) error {
 	info := activity.GetInfo(ctx)
-	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	done, err := a.turn(ctx, dlqstore.VerbNote)
+	if err != nil {
+		return err
+	}
+	defer done()
+	in = in.Signed(sender(info, by))
 	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}
 	asked := dlqstore.Asked{Verb: dlqstore.VerbNote, Key: key, Actor: in.Actor, RequestID: in.RequestID}
 	if err := in.Check(); err != nil {
 		return a.refuse(ctx, asked, err)
 	}
 	if in.Fingerprint == "" {
-		var err error
 		if key, err = a.Store.ResolveFor(ctx, asked); err != nil {
 			return final(err)
 		}
 	}
-	_, err := a.Store.AddNote(ctx, dlqstore.NoteRequest{
+	_, err = a.Store.AddNote(ctx, dlqstore.NoteRequest{
 		Key: key, Fingerprint: in.Fingerprint, Text: in.Text, RequestID: in.RequestID, Actor: in.Actor,
 	})
 	return final(err)
 }
 
 // Pin pins one dead letter of the activity's own namespace, or unpins it.
-func (a *Activities) Pin(ctx context.Context, in job.PinInput) error {
+func (a *Activities) Pin(ctx context.Context, in job.PinInput, by job.Sender) error {
 	info := activity.GetInfo(ctx)
-	in = in.Signed("", "workflow "+info.WorkflowExecution.ID)
+	done, err := a.turn(ctx, dlqstore.VerbPin)
+	if err != nil {
+		return err
+	}
+	defer done()
+	requestID, actor := sender(info, by)
+	in = in.Signed(requestID, actor)
 	verb, set := dlqstore.VerbPin, a.Store.Pin
 	if in.Unpin {
 		verb, set = dlqstore.VerbUnpin, a.Store.Unpin
 	}
-	asked := dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor}
+	asked := dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: info.Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID}, Actor: in.Actor, RequestID: requestID}
 	if err := in.Check(); err != nil {
 		return a.refuse(ctx, asked, err)
 	}
@@ -134,45 +160,83 @@ func (a *Activities) Pin(ctx context.Context, in job.PinInput) error {
 	return final(err)
 }
 
-// ownRequestID makes the retries of one activity one request.
-func ownRequestID(info activity.Info) string {
-	return "activity-" + info.WorkflowExecution.RunID + "-" + info.ActivityID
+// Refuse writes the event of a request that was refused when its event could not be
+// written, or in the workflow. Its errors are retryable.
+func (a *Activities) Refuse(ctx context.Context, in job.RefuseInput) error {
+	detail := string(in.Detail)
+	if detail == "" {
+		detail = "{}"
+	}
+	return a.Store.Refuse(ctx, dlqstore.Asked{
+		Verb: in.Verb, Key: dlqstore.Key{Namespace: activity.GetInfo(ctx).Namespace, WorkflowID: in.WorkflowID, RunID: in.RunID},
+		Actor: in.Actor, RequestID: in.RequestID, PlanID: in.PlanID,
+	}, detail, in.UnlessDone)
+}
+
+// sender returns the id and the actor of a request that says neither. The activity's own
+// id makes its retries one request.
+func sender(info activity.Info, by job.Sender) (requestID, actor string) {
+	return cmp.Or(by.RequestID, "activity-"+info.WorkflowExecution.RunID+"-"+info.ActivityID),
+		cmp.Or(by.Actor, "workflow "+info.WorkflowExecution.ID)
 }
 
 // Settle notes how the activity's own workflow, a replayed or reset job, ended
-// without a dead letter.
+// without a dead letter. What Postgres rejects is noted as a refusal and not tried
+// again: the job's own end waits for it.
 func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 	info := activity.GetInfo(ctx)
-	return a.Store.Settle(ctx, dlqstore.SettleRequest{
-		Key:        dlqstore.Key{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID},
+	key := dlqstore.Key{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID}
+	err := a.Store.Settle(ctx, dlqstore.SettleRequest{
+		Key:        key,
 		FirstRunID: in.FirstRunID,
 		Outcome:    in.Outcome,
 		Replayed:   in.Replayed,
 		Actor:      runtimeActor,
 	})
+	return final(a.Store.NoteRefusal(ctx, dlqstore.Asked{Verb: dlqstore.VerbSettle, Key: key, Actor: runtimeActor}, err))
 }
 
 // refuse notes that a request was refused for what is wrong with itself, and returns
 // what no retry mends.
 func (a *Activities) refuse(ctx context.Context, asked dlqstore.Asked, fault error) error {
-	a.Store.NoteRefusal(ctx, asked, fmt.Errorf("%w: %w", dlqstore.ErrRefused, fault))
-	return temporal.NewNonRetryableApplicationError(fault.Error(), job.RefusedErrorType, nil)
+	return final(a.Store.NoteRefusal(ctx, asked, faulty{fault}))
 }
 
-// final turns the errors that no retry can mend into non-retryable application
-// errors, by their class.
+// faulty is a request that is refused for what is wrong with itself, in its own words.
+type faulty struct{ error }
+
+func (f faulty) Unwrap() []error { return []error{f.error, dlqstore.ErrRefused} }
+
+// finals are the errors that no retry can mend, and the types that they have on the
+// wire. The first that fits counts.
+var finals = []struct {
+	class error
+	kind  string
+}{
+	{dlqstore.ErrNotFound, job.NotFoundErrorType},
+	{dlqstore.ErrAmbiguous, job.AmbiguousErrorType},
+	{dlqstore.ErrConflict, job.ConflictErrorType},
+	{dlqstore.ErrRequestConflict, job.RefusedErrorType},
+	{dlqstore.ErrRefused, job.RefusedErrorType}, // dlqstore.ErrRejected is one
+	{dlqstore.ErrUnbounded, job.RefusedErrorType},
+}
+
+// final turns the errors that no retry can mend into non-retryable application errors,
+// by their class. When a refusal's event is still to be written, the error's detail is
+// the job.RefuseInput that writes it.
 func final(err error) error {
-	for class, kind := range map[error]string{
-		dlqstore.ErrNotFound:        job.NotFoundErrorType,
-		dlqstore.ErrAmbiguous:       job.AmbiguousErrorType,
-		dlqstore.ErrConflict:        job.ConflictErrorType,
-		dlqstore.ErrRequestConflict: job.RefusedErrorType,
-		dlqstore.ErrRefused:         job.RefusedErrorType,
-		dlqstore.ErrUnbounded:       job.RefusedErrorType,
-	} {
-		if errors.Is(err, class) {
-			return temporal.NewNonRetryableApplicationError(err.Error(), kind, nil)
+	for _, f := range finals {
+		if !errors.Is(err, f.class) {
+			continue
 		}
+		unaudited := (*dlqstore.UnauditedError)(nil)
+		if !errors.As(err, &unaudited) {
+			return temporal.NewNonRetryableApplicationError(err.Error(), f.kind, nil)
+		}
+		return temporal.NewNonRetryableApplicationError(err.Error(), f.kind, nil, job.RefuseInput{
+			Verb: unaudited.Verb, WorkflowID: unaudited.WorkflowID, RunID: unaudited.RunID, PlanID: unaudited.PlanID,
+			RequestID: unaudited.RequestID, Actor: unaudited.Actor, Detail: json.RawMessage(unaudited.Detail),
+		})
 	}
 	return err
 }

@@ -17,9 +17,9 @@ import (
 // own, so that its retries make one plan. It heartbeats every 4 seconds. A request that
 // can never succeed, or that Postgres does not finish in five minutes, fails
 // non-retryably with job.RefusedErrorType. The answer is without its Parameters.Edit.
-func (a *Activities) Plan(ctx context.Context, in job.PlanInput) (*dlqstore.Plan, error) {
+func (a *Activities) Plan(ctx context.Context, in job.PlanInput, by job.Sender) (*dlqstore.Plan, error) {
 	info := activity.GetInfo(ctx)
-	in = in.Signed(ownRequestID(info), "workflow "+info.WorkflowExecution.ID)
+	in = in.Signed(sender(info, by))
 	request, err := planRequest(in, info.Namespace)
 	if err != nil {
 		return nil, a.refuse(ctx, dlqstore.Asked{

@@ -61,7 +61,7 @@ func (a *Activities) SweepPage(ctx context.Context, state job.SweepState) error 
 	err := s.run(ctx, info)
 	stopBeating()
 	if err != nil {
-		return err
+		return final(err)
 	}
 	return completePlain(ctx, s.service, info, s.state)
 }

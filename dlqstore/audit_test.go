@@ -105,8 +105,8 @@ func TestRefusalsHideNothing(t *testing.T) {
 	run(t, store, `create trigger fail before insert on deadletter.events for each row execute function fail()`)
 	require.ErrorIs(t, store.Purge(t.Context(), keyOf("w"), "me"), dlqstore.ErrNotFound)
 	run(t, store, `drop trigger fail on deadletter.events`)
-	store.NoteRefusal(t.Context(), dlqstore.Asked{Verb: dlqstore.VerbPurge}, dlqstore.ErrUnavailable)
-	store.NoteRefusal(t.Context(), dlqstore.Asked{Verb: dlqstore.VerbPurge}, nil)
+	require.Equal(t, dlqstore.ErrUnavailable, store.NoteRefusal(t.Context(), dlqstore.Asked{Verb: dlqstore.VerbPurge}, dlqstore.ErrUnavailable))
+	require.NoError(t, store.NoteRefusal(t.Context(), dlqstore.Asked{Verb: dlqstore.VerbPurge}, nil))
 	requireRows(t, store, 0, 0, 0)
 	require.Zero(t, scalar[int](t, store, `select count(*)::int from deadletter.events`))
 

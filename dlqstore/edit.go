@@ -142,8 +142,7 @@ func (s *Store) Edit(ctx context.Context, request EditRequest) (*DeadLetter, *Re
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, request.asked(), err)
-		return nil, nil, err
+		return nil, nil, s.NoteRefusal(ctx, request.asked(), err)
 	}
 	return dl, revision, nil
 }
@@ -170,8 +169,7 @@ func (s *Store) EditAndBeginReplay(ctx context.Context, request EditRequest, all
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, request.asked(), err)
-		return nil, nil, err
+		return nil, nil, s.NoteRefusal(ctx, request.asked(), err)
 	}
 	return start, revision, nil
 }

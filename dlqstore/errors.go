@@ -30,6 +30,9 @@ var (
 	ErrConflict = errors.New("revision conflict")
 	// ErrRefused: the request cannot be done, now or later, see RefusedError.
 	ErrRefused = errors.New("refused")
+	// ErrRejected: Postgres rejects the statement, and would reject it again: a missing
+	// right, a broken constraint, a value that it cannot hold. It is ErrRefused.
+	ErrRejected error = &rejected{}
 	// ErrBusy: a replay of the dead letter is counted and not started yet; try again
 	// in some seconds.
 	ErrBusy = errors.New("a replay of it is being started")
@@ -44,6 +47,18 @@ var (
 	// ErrTimeout: Postgres did not finish in time, or a lock was not free in time.
 	ErrTimeout = errors.New("postgres did not finish in time")
 )
+
+// errMissing is the rejection of a statement for a schema that does not fit.
+var errMissing = fmt.Errorf("%w: %w", ErrSchema, ErrRejected)
+
+// rejected is the type of ErrRejected.
+type rejected struct{}
+
+// Error says that no retry helps.
+func (*rejected) Error() string { return "postgres rejects it, and a retry would not help" }
+
+// Unwrap returns ErrRefused.
+func (*rejected) Unwrap() error { return ErrRefused }
 
 // SupersededError says that a replay would do again what has been done: the job
 // was reset by a person and succeeded. It is ErrSuperseded and ErrRefused.
@@ -183,7 +198,11 @@ func sentinelOf(err error, connecting bool) error {
 		return ErrUnavailable
 	}
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
-		return sentinelOfState(pgErr.Code)
+		sentinel := sentinelOfState(pgErr)
+		if connecting && errors.Is(sentinel, ErrRejected) {
+			return nil // it rejects the session, whatever the request is
+		}
+		return sentinel
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -203,16 +222,44 @@ func sentinelOf(err error, connecting bool) error {
 	}
 }
 
-func sentinelOfState(state string) error {
-	if isUnavailable(state) {
+func sentinelOfState(err *pgconn.PgError) error {
+	if isUnavailable(err.Code) {
 		return ErrUnavailable
 	}
-	switch state {
+	switch err.Code {
 	case "57014", "55P03", "25P03", "25P04": // query cancelled, lock not available, idle and whole transaction timeouts
 		return ErrTimeout
-	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
+	case "3F000": // no such schema
 		return ErrSchema
+	case "42P01", "42703", "42883": // no such table, column, function
+		return errMissing
+	case "42P05": // a prepared statement of another client, behind a pooler: the next try may have its own
+		return nil
+	case notSupported:
+		if err.Routine == "RevalidateCachedQuery" { // a plan of before a migration, which pgx forgets on this error
+			return nil
+		}
+		return ErrRejected
+	}
+	switch err.Code[:min(2, len(err.Code))] {
+	case "22", "23", "42": // data exceptions, constraints, syntax and rights
+		return ErrRejected
 	default:
 		return nil
 	}
+}
+
+// rejection says in a few words why Postgres rejects a statement, for the audit; empty
+// for any other error. A data exception's message may quote the value, so only its
+// SQLSTATE is told.
+func rejection(err error) string {
+	pgErr := (*pgconn.PgError)(nil)
+	if !errors.As(err, &pgErr) || !errors.Is(err, ErrRejected) {
+		return ""
+	}
+	message := pgErr.Message
+	if strings.HasPrefix(pgErr.Code, "22") {
+		message = "data exception"
+	}
+	return fmt.Sprintf("%s (%s)", message, pgErr.Code)
 }

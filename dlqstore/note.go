@@ -94,8 +94,7 @@ func (s *Store) AddNote(ctx context.Context, request NoteRequest) (note *Note, e
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbNote, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
-		return nil, err
+		return nil, s.NoteRefusal(ctx, Asked{Verb: VerbNote, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
 	}
 	return note, nil
 }

@@ -44,7 +44,7 @@ func (s *Store) Unpin(ctx context.Context, key Key, actor string) (changed bool,
 }
 
 func (s *Store) setPin(ctx context.Context, verb, statement string, key Key, actor string) (changed bool, err error) {
-	defer func() { s.NoteRefusal(ctx, Asked{Verb: verb, Key: key, Actor: actor}, err) }()
+	defer func() { err = s.NoteRefusal(ctx, Asked{Verb: verb, Key: key, Actor: actor}, err) }()
 	if !key.holdable() {
 		return false, notFound(key)
 	}

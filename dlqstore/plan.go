@@ -281,7 +281,7 @@ func (r PlanRequest) check() error {
 func (s *Store) CreatePlan(ctx context.Context, request PlanRequest) (*Plan, error) {
 	id, err := s.createPlan(ctx, request)
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{
+		err = s.NoteRefusal(ctx, Asked{
 			Verb: VerbPlan, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor, RequestID: request.RequestID,
 		}, err)
 		return nil, fmt.Errorf("plan: %w", err)

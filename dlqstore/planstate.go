@@ -60,7 +60,7 @@ func (s *Store) BeginPlan(ctx context.Context, namespace, id, actor string, sett
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbApply, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
+		err = s.NoteRefusal(ctx, Asked{Verb: VerbApply, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
 	return plan, nil
@@ -129,7 +129,7 @@ func (s *Store) MarkPlan(ctx context.Context, namespace, id string, state job.Pl
 		return s.markPlan(ctx, tx, namespace, id, state, verb, text.Bounded(actor, maxName), text.Bounded(cause, MaxErrorMessage))
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: verb, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
+		err = s.NoteRefusal(ctx, Asked{Verb: verb, Key: Key{Namespace: namespace}, Actor: actor, PlanID: id}, err)
 		return nil, fmt.Errorf("mark %s: %w", id, err)
 	}
 	if state.IsFinal() { // which holds no dead letter any more, if this is interrupted

@@ -85,8 +85,7 @@ func (s *Store) Purge(ctx context.Context, key Key, actor string) error {
 	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		return s.PurgeTx(ctx, tx, key, actor)
 	})
-	s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: key, Actor: actor}, err)
-	return err
+	return s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: key, Actor: actor}, err)
 }
 
 // PurgeTx is Purge in the caller's transaction, without the event of a refusal.
@@ -144,8 +143,7 @@ func (s *Store) PurgeRequested(ctx context.Context, key Key, requestID, actor st
 	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		return s.PurgeRequestedTx(ctx, tx, key, requestID, actor)
 	})
-	s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: key, Actor: actor, RequestID: requestID}, err)
-	return err
+	return s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: key, Actor: actor, RequestID: requestID}, err)
 }
 
 // PurgeRequestedTx is PurgeRequested in the caller's transaction.
@@ -194,7 +192,7 @@ func (s *Store) purgedBy(ctx context.Context, tx pgx.Tx, key Key, requestID stri
 func (s *Store) PurgeMatching(ctx context.Context, request PurgeRequest) (purged int64, err error) {
 	purged, err = s.purgeMatching(ctx, request)
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor}, err)
+		err = s.NoteRefusal(ctx, Asked{Verb: VerbPurge, Key: Key{Namespace: request.Filter.Namespace}, Actor: request.Actor}, err)
 		return purged, fmt.Errorf("purge by filter: %w", err)
 	}
 	return purged, nil

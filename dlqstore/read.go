@@ -103,8 +103,7 @@ func (s *Store) resolveTx(ctx context.Context, tx pgx.Tx, key Key) (Key, error) 
 func (s *Store) ResolveFor(ctx context.Context, asked Asked) (Key, error) {
 	key, err := s.resolveFor(ctx, asked)
 	if err != nil {
-		s.NoteRefusal(ctx, asked, err)
-		return Key{}, err
+		return Key{}, s.NoteRefusal(ctx, asked, err)
 	}
 	return key, nil
 }

@@ -122,8 +122,7 @@ func (s *Store) BeginReplay(ctx context.Context, request ReplayRequest) (start *
 		return err
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbReplay, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
-		return nil, err
+		return nil, s.NoteRefusal(ctx, Asked{Verb: VerbReplay, Key: request.Key, Actor: request.Actor, RequestID: request.RequestID}, err)
 	}
 	return start, nil
 }

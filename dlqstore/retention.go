@@ -177,8 +177,8 @@ func (s *Store) SetRetention(ctx context.Context, policy RetentionPolicy, all bo
 		return policy, fmt.Errorf("set retention policy %q: %w", policy.Name, err)
 	}
 	if policy.SelectsAll() && !all {
-		s.NoteRefusal(ctx, Asked{Verb: VerbRetentionSet, Key: Key{Namespace: policy.Namespace}, Actor: actor}, ErrUnbounded)
-		return policy, fmt.Errorf("set retention policy %q: %w", policy.Name, ErrUnbounded)
+		err := s.NoteRefusal(ctx, Asked{Verb: VerbRetentionSet, Key: Key{Namespace: policy.Namespace}, Actor: actor}, ErrUnbounded)
+		return policy, fmt.Errorf("set retention policy %q: %w", policy.Name, err)
 	}
 	stored = policy.stored(actor)
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
@@ -214,7 +214,7 @@ func (s *Store) RemoveRetention(ctx context.Context, namespace, name, actor stri
 		return s.policyEvent(ctx, tx, VerbRetentionRemove, &policy, encoded(map[string]string{"name": name}))
 	})
 	if err != nil {
-		s.NoteRefusal(ctx, Asked{Verb: VerbRetentionRemove, Key: Key{Namespace: namespace}, Actor: actor}, err)
+		err = s.NoteRefusal(ctx, Asked{Verb: VerbRetentionRemove, Key: Key{Namespace: namespace}, Actor: actor}, err)
 		return fmt.Errorf("remove retention policy %q: %w", name, err)
 	}
 	return nil

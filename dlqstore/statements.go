@@ -18,7 +18,7 @@ var statements = []string{
 	selectUnmoved, selectSweep, advanceSweep, upsertLeft, selectDueLeft, selectLeft, countLeft, deleteLeft,
 	countCancelledMoves,
 	selectRevisionOf, selectLastRevision, insertRevision, updateDeadLetter, insertEditEvent, selectContentAt, selectRevisions,
-	insertRefusal, selectAudit, insertNote, insertGroupNote, selectRequestedNote, insertNoteEvent, selectNotes, selectGroupNotes, selectAncestors, selectDescendants,
+	lockRequest, insertRefusal, selectAudit, insertNote, insertGroupNote, selectRequestedNote, insertNoteEvent, selectNotes, selectGroupNotes, selectAncestors, selectDescendants,
 	startingReplay, lockForPurge, lockVictims, lockVictimsEnd, purgeLocked, selectPurged,
 	replayedForGood, selectRequestedPlan, insertPlan, freezeChosen, freezeMembers, countPlanMembers, selectPlanGroups, selectPlanSample, storePlanReport, insertPlanEvent,
 	selectPlan, selectPlans, selectPlanItems, selectPlanCauses, selectPlanQueues, lockPlan, applyPlan, markPlan, leaveMembers,

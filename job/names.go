@@ -7,6 +7,9 @@ const (
 	WorkflowType = "deadletter.Job"
 	// OperatorWorkflowType is the type of the long-lived operator workflow.
 	OperatorWorkflowType = "deadletter.Operator"
+	// BacklogWorkflowType carries out requests that the operator workflow has accepted
+	// and could not take along into its next run; see Backlog.
+	BacklogWorkflowType = "deadletter.Backlog"
 	// OperatorWorkflowID is the workflow id of its one instance in a namespace.
 	OperatorWorkflowID = "deadletter-operator"
 
@@ -53,6 +56,8 @@ const (
 	NoteActivityType = "deadletter.Note"
 	// PinActivityType pins and unpins; see PinInput.
 	PinActivityType = "deadletter.Pin"
+	// RefuseActivityType writes the event of a request that is refused; see RefuseInput.
+	RefuseActivityType = "deadletter.Refuse"
 	// SettleActivityType notes how a replayed or reset job ended.
 	SettleActivityType = "deadletter.Settle"
 	// SweepPageActivityType is one stretch of a sweep; see SweepState.
@@ -122,6 +127,9 @@ const (
 	ConflictErrorType = "deadletter.Conflict"
 	// RefusedErrorType: the request cannot be done, now or later.
 	RefusedErrorType = "deadletter.Refused"
+	// HandedOverErrorType: the operator workflow goes on in a new run, and has taken the
+	// request along. The same update, sent again, gets the answer.
+	HandedOverErrorType = "deadletter.HandedOver"
 )
 
 // MaxArguments is how many handler arguments a job can carry.

@@ -87,7 +87,7 @@ func (o *Operator) Apply(ctx context.Context, request ApplyRequest) (plan *dlqst
 	if request.Actor == "" {
 		return nil, ErrNoActor
 	}
-	defer func() { o.noteRefusal(ctx, dlqstore.VerbApply, request.PlanID, request.Actor, err) }()
+	defer func() { err = o.noteRefusal(ctx, dlqstore.VerbApply, request.PlanID, request.Actor, err) }()
 	plan, err = o.Plan(ctx, request.PlanID)
 	if err != nil {
 		return nil, err
@@ -160,8 +160,7 @@ func (o *Operator) CancelPlan(ctx context.Context, planID, actor string) error {
 	}
 	plan, err := o.Plan(ctx, planID)
 	if err != nil {
-		o.noteRefusal(ctx, dlqstore.VerbCancel, planID, actor, err)
-		return err
+		return o.noteRefusal(ctx, dlqstore.VerbCancel, planID, actor, err)
 	}
 	if plan.State != job.PlanPlanned {
 		return o.control(ctx, planID, job.BulkCancelMessage, actor)
@@ -179,7 +178,7 @@ func (o *Operator) control(ctx context.Context, planID, message, actor string) (
 	if actor == "" {
 		return ErrNoActor
 	}
-	defer func() { o.noteRefusal(ctx, message, planID, actor, err) }()
+	defer func() { err = o.noteRefusal(ctx, message, planID, actor, err) }()
 	plan, err := o.Plan(ctx, planID)
 	switch {
 	case err != nil:
@@ -200,8 +199,8 @@ func (o *Operator) control(ctx context.Context, planID, message, actor string) (
 }
 
 // noteRefusal writes an event if the error is a refusal of a verb on a plan.
-func (o *Operator) noteRefusal(ctx context.Context, verb, planID, actor string, err error) {
-	o.store.NoteRefusal(ctx, dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: o.namespace}, Actor: actor, PlanID: planID}, err)
+func (o *Operator) noteRefusal(ctx context.Context, verb, planID, actor string, err error) error {
+	return o.store.NoteRefusal(ctx, dlqstore.Asked{Verb: verb, Key: dlqstore.Key{Namespace: o.namespace}, Actor: actor, PlanID: planID}, err)
 }
 
 func (o *Operator) signal(ctx context.Context, planID, message, actor string) error {

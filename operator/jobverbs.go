@@ -173,7 +173,7 @@ func (o *Operator) runningJob(ctx context.Context, verb string, request JobReque
 	case described == nil:
 		err := fmt.Errorf("operator: %s %s: no such job: %w", verb, request.WorkflowID, dlqstore.ErrNotFound)
 		asked := map[string]string{"retry-now": dlqstore.VerbJobRetryNow, "cancel": dlqstore.VerbJobCancel}[verb]
-		o.store.NoteRefusal(ctx, o.asked(asked, request.WorkflowID, request.RunID, request.Actor, ""), err)
+		err = o.store.NoteRefusal(ctx, o.asked(asked, request.WorkflowID, request.RunID, request.Actor, ""), err)
 		return nil, key, err
 	}
 	key.RunID = info.GetExecution().GetRunId()

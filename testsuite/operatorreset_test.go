@@ -38,7 +38,7 @@ func TestOperatorReset(t *testing.T) {
 		signal(job.ReplayInput{WorkflowID: dead.GetID(), RequestID: fmt.Sprint("ticket-", round)})
 	}
 	want := 2 * rounds
-	requests := 7 * rounds // as the operator workflow runs them: all that is JSON, if only to be refused
+	requests := 8 * rounds // each of them, if only to be refused
 	description, err := w.describe(deadletter.OperatorWorkflowID, "")
 	require.NoError(t, err)
 	run := w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, description.GetWorkflowExecutionInfo().GetExecution().GetRunId())

@@ -2,29 +2,32 @@ package workflows
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/deadletter-dev/deadletter/job"
 )
 
-// maxOperatorRequests bounds the replays by signal that run at once: the server
-// allows a workflow 2,000 pending activities.
-const maxOperatorRequests = 100
+const (
+	// maxOperatorHistory is when the operator workflow hands over to a new run even if the
+	// server has not suggested it yet.
+	maxOperatorHistory = 4000
+	// lastOperatorHistory and lastOperatorBytes are when it waits no longer for what is
+	// running: far below 10,000 signals, 51,200 events and 50 MB, where the server refuses
+	// signals or ends the run.
+	lastOperatorHistory = 8000
+	lastOperatorBytes   = 16 << 20
+	// handOverGrace is how long a run that is to be handed over waits for what is running.
+	handOverGrace = 5 * time.Second
+	// handOverStep is after how many events an old run asks again whether it may hand over.
+	handOverStep = 1000
+)
 
-// maxRequest is the most that a request may take as JSON, in bytes: the server lets no
-// payload be of more than 2 MiB, and JSON may be several times longer when it is passed
-// on than as it came.
-const maxRequest = 2<<20 - 4096
-
-// maxOperatorHistory is when the operator workflow starts a new run even if the
-// server has not suggested it yet.
-const maxOperatorHistory = 4000
+// OperatorTaskTime is the workflow task timeout of the operator workflow and of backlogs:
+// one task may bring 10,000 signals, and a busy machine takes long to read them.
+const OperatorTaskTime = 30 * time.Second
 
 const (
 	// planTime is longer than the store gives a plan to be frozen.
@@ -34,54 +37,132 @@ const (
 	planHeartbeat = 30 * time.Second
 )
 
+const (
+	// heedMisshapen is the change since when a signal with values of a wrong kind is no
+	// longer dropped in silence: the activity of a request refuses it, with an event, and a
+	// pause, resume or cancel takes effect.
+	heedMisshapen = "heed-misshapen-signals"
+	// readsInput is the change since when the operator workflow has an input. A run with an
+	// input that lacks it was begun by a worker of an older build.
+	readsInput = "operator-reads-input"
+	// handsOver is the change since when it hands over what is not finished.
+	handsOver = "operator-hands-over"
+)
+
 // Operator is the door for signals and updates: registered as
 // job.OperatorWorkflowType, one instance, job.OperatorWorkflowID. It runs until
-// it is cancelled, and finishes what it has accepted even then.
+// it is cancelled. What it has accepted is carried out or refused, with an event, even
+// then: a run that ends hands what it has not finished to the next one, or to a Backlog.
 //
 // Signals and updates "replay", "purge", "edit", "plan", "note" and "pin" take the
 // input of that name of package job. The updates of replay and edit return a
-// job.ReplayOutput and a job.EditOutput, that of plan the JSON of a dlqstore.Plan.
-func (w Workflows) Operator(ctx workflow.Context) error {
+// job.ReplayOutput and a job.EditOutput, that of plan the JSON of a dlqstore.Plan. An
+// update whose run ends first fails with job.HandedOverErrorType: sent again under its
+// own id, it gets the answer.
+func (w Workflows) Operator(ctx workflow.Context, in job.OperatorInput) error {
+	box := w.newInbox(ctx)
+	box.dropsMisshapen = before(ctx, heedMisshapen)
+	box.fair = in.Version > 0 && !before(ctx, readsInput)
+	if in.MaxHistory > 0 {
+		box.maxHistory = min(in.MaxHistory, maxOperatorHistory)
+	}
+	if err := box.open(ctx); err != nil {
+		return err
+	}
+	box.accept(in.Requests)
+	serve := box.serve
+	if !box.fair {
+		serve = box.serveAsBefore
+	}
+	if err := serve(ctx); err != nil {
+		return err
+	}
+	return workflow.NewContinueAsNewError(workflow.WithWorkflowTaskTimeout(ctx, OperatorTaskTime), job.OperatorWorkflowType,
+		job.OperatorInput{Version: job.OperatorVersion, MaxHistory: in.MaxHistory, Requests: box.unfinished()})
+}
+
+// newInbox returns one that takes every kind of request, with its doors closed.
+func (w Workflows) newInbox(ctx workflow.Context) *inbox {
 	// A reset keeps this id, so a signal that runs again is the same request.
-	box := inbox{origin: workflow.GetInfo(ctx).OriginalRunID, dropsMisshapen: before(ctx, heedMisshapen)}
+	box := &inbox{origin: workflow.GetInfo(ctx).OriginalRunID, maxHistory: maxOperatorHistory}
 	options := w.storeActivityOptions()
 	patient := options
 	patient.StartToCloseTimeout, patient.HeartbeatTimeout = planTime, planHeartbeat
-	if err := errors.Join(
-		open[job.ReplayInput, job.ReplayOutput](ctx, &box, options, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter."),
-		open[job.PurgeInput, struct{}](ctx, &box, options, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good."),
-		open[job.EditInput, job.EditOutput](ctx, &box, options, job.EditMessage, job.EditActivityType, "Makes a new revision of a dead letter."),
-		open[job.PlanInput, json.RawMessage](ctx, &box, patient, job.PlanMessage, job.PlanActivityType, "Freezes which dead letters a bulk operation would touch."),
-		open[job.NoteInput, struct{}](ctx, &box, options, job.NoteMessage, job.NoteActivityType, "Leaves a note on a dead letter or a fingerprint."),
-		open[job.PinInput, struct{}](ctx, &box, options, job.PinMessage, job.PinActivityType, "Keeps a dead letter from every retention policy, or lets it go again."),
-	); err != nil {
-		return err
-	}
+	take[job.ReplayInput, job.ReplayOutput](box, options, job.ReplayMessage, job.ReplayActivityType, "Starts a new job from a dead letter.")
+	take[job.PurgeInput, struct{}](box, options, job.PurgeMessage, job.PurgeActivityType, "Removes a dead letter for good.")
+	take[job.EditInput, job.EditOutput](box, options, job.EditMessage, job.EditActivityType, "Makes a new revision of a dead letter.")
+	take[job.PlanInput, json.RawMessage](box, patient, job.PlanMessage, job.PlanActivityType, "Freezes which dead letters a bulk operation would touch.")
+	take[job.NoteInput, struct{}](box, options, job.NoteMessage, job.NoteActivityType, "Leaves a note on a dead letter or a fingerprint.")
+	take[job.PinInput, struct{}](box, options, job.PinMessage, job.PinActivityType, "Keeps a dead letter from every retention policy, or lets it go again.")
+	box.slots = append(box.slots, &slot{message: job.RefuseMessage, perform: box.writeRefusal(options)})
+	return box
+}
+
+// serve returns when the run is to be continued as new, or the error of its cancellation,
+// with all that is left in another run's hands. A box without doors is served until it
+// is empty.
+func (b *inbox) serve(ctx workflow.Context) error {
 	for {
-		err := workflow.Await(ctx, func() bool { return box.ready() || historyIsLong(ctx, maxOperatorHistory) })
-		box.start(ctx)
-		if err == nil && !historyIsLong(ctx, maxOperatorHistory) {
-			continue
-		}
-		// Ends this run: all that was accepted first, signals that came meanwhile too.
-		rest, _ := workflow.NewDisconnectedContext(ctx)
-		_ = workflow.Await(rest, func() bool {
-			return box.ready() || box.idle() && workflow.AllHandlersFinished(rest)
+		err := workflow.Await(ctx, func() bool {
+			return b.waiting() || b.startable() || b.served() || historyIsLong(ctx, b.maxHistory)
 		})
-		if box.ready() {
-			continue
-		}
-		if err != nil {
+		if err != nil || historyIsLong(ctx, b.maxHistory) {
+			b.handOver(ctx, keepUnless(err))
 			return err
 		}
-		return workflow.NewContinueAsNewError(ctx, job.OperatorWorkflowType)
+		if b.served() {
+			return nil
+		}
+		b.receive(ctx)
+		if !b.start(ctx) {
+			_ = workflow.Sleep(ctx, time.Millisecond) // the rest goes with the next workflow task
+			b.started = 0
+		}
 	}
 }
 
-// heedMisshapen is the change since when a signal with values of a wrong kind is no
-// longer dropped in silence: the activity of a request refuses it, with an event, and a
-// pause, resume or cancel takes effect.
-const heedMisshapen = "heed-misshapen-signals"
+// serveAsBefore goes by the rules of runs without an input, as their histories demand: it
+// waits until it is idle before it ends. At each step past its bound it looks whether it
+// may hand over instead, which it may not where it is told what an older build has done.
+func (b *inbox) serveAsBefore(ctx workflow.Context) error {
+	// A worker of an older build began this run, and does not know of these.
+	late := len(b.live) > 0
+	for {
+		err := workflow.Await(ctx, func() bool { return b.ready() || late || historyIsLong(ctx, maxOperatorHistory) })
+		b.startSignals(ctx)
+		if err == nil && !late && !historyIsLong(ctx, maxOperatorHistory) {
+			continue
+		}
+		step := handOverStep
+		if late {
+			step = 1
+		}
+		length := func() int { return workflow.GetInfo(ctx).GetCurrentHistoryLength() / step }
+		now := length()
+		asks := err == nil || late
+		if asks && !before(ctx, fmt.Sprintf("%s-%d", handsOver, now*step)) {
+			b.fair = true
+			b.handOver(ctx, keepUnless(err))
+			return err
+		}
+		// Ends this run: all that was accepted first, signals that came meanwhile too.
+		rest, _ := workflow.NewDisconnectedContext(ctx)
+		ended := func() bool { return !late && b.idle() && workflow.AllHandlersFinished(rest) }
+		_ = workflow.Await(rest, func() bool { return b.ready() || ended() || asks && length() > now })
+		if !b.ready() && ended() {
+			return err
+		}
+	}
+}
+
+// keepUnless says how many bytes of requests are for the next run: none if a
+// cancellation says that there is none.
+func keepUnless(cancelled error) int {
+	if cancelled != nil {
+		return 0
+	}
+	return maxHandedOver
+}
 
 // before reports whether the run began before a change. It must be asked when a run
 // begins, whatever comes: what is misshapen depends on the types of this very build.
@@ -89,130 +170,8 @@ func before(ctx workflow.Context, change string) bool {
 	return workflow.GetVersion(ctx, change, workflow.DefaultVersion, 1) == workflow.DefaultVersion
 }
 
-// request is the input of an activity that the operator workflow runs for others.
-type request[In any] interface {
-	// Signed fills in what the sender left out.
-	Signed(requestID, actor string) In
-	// Misshapen is true of one that could not be read as a whole.
-	Misshapen() bool
-}
-
-// open takes one kind of request, by signal and by update.
-func open[In request[In], Out any](
-	ctx workflow.Context, box *inbox, options workflow.ActivityOptions, message, activityType, does string,
-) error {
-	run := func(ctx workflow.Context, in In, via, id string) (out Out, err error) {
-		if message != job.ReplayMessage { // whose ids are older than the others
-			id = message + "-" + id
-		}
-		// What was accepted is finished, also when the operator workflow is cancelled.
-		ctx, _ = workflow.NewDisconnectedContext(ctx)
-		ctx = workflow.WithActivityOptions(ctx, options)
-		signed := in.Signed(via+"-"+id, via)
-		if size := encodedSize(signed); size > maxRequest && !box.dropsMisshapen {
-			// The server would end this workflow for it. Without its contents it is refused
-			// by the activity too, which leaves the event.
-			var empty In
-			_ = workflow.ExecuteActivity(ctx, activityType, empty.Signed(via+"-"+id, via)).Get(ctx, nil)
-			return out, temporal.NewNonRetryableApplicationError(
-				fmt.Sprintf("the request takes %d bytes as JSON, and at most %d can be passed on", size, maxRequest), job.RefusedErrorType, nil)
-		}
-		err = workflow.ExecuteActivity(ctx, activityType, signed).Get(ctx, &out)
-		return out, err
-	}
-	box.slots = append(box.slots, &slot{
-		message: message,
-		signals: workflow.GetSignalChannelWithOptions(ctx, message, workflow.SignalChannelOptions{Description: does + " It gives no answer."}),
-		accept: func(raw converter.RawValue, id string) (func(workflow.Context) error, error) {
-			var in In
-			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &in); err != nil {
-				return nil, err
-			}
-			if in.Misshapen() && box.dropsMisshapen {
-				return nil, errors.New("values of a wrong kind")
-			}
-			return func(ctx workflow.Context) error {
-				_, err := run(ctx, in, "signal", id)
-				return err
-			}, nil
-		},
-	})
-	// Without a validator: the activity refuses what is wrong, and leaves an event of it.
-	return workflow.SetUpdateHandlerWithOptions(ctx, message,
-		func(ctx workflow.Context, in In) (Out, error) {
-			return run(ctx, in, "update", workflow.GetCurrentUpdateInfo(ctx).ID)
-		},
-		workflow.UpdateHandlerOptions{Description: does})
-}
-
-func encodedSize(request any) int {
-	payload, err := converter.GetDefaultDataConverter().ToPayload(request)
-	if err != nil {
-		return 0 // which the activity's converter tells in its turn
-	}
-	return len(payload.GetData())
-}
-
 // historyIsLong reports whether the run should end and a new one go on.
 func historyIsLong(ctx workflow.Context, limit int) bool {
 	info := workflow.GetInfo(ctx)
 	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= limit
-}
-
-// inbox starts the requests that arrive by signal.
-type inbox struct {
-	slots   []*slot
-	origin  string
-	running int
-	// dropsMisshapen is true of runs that began before heedMisshapen, which also pass on
-	// whatever its size is.
-	dropsMisshapen bool
-}
-
-// slot takes one kind of signal.
-type slot struct {
-	message string
-	signals workflow.ReceiveChannel
-	// received makes the ids of requests that bring none.
-	received int
-	// accept decodes a request, and returns what carries it out.
-	accept func(raw converter.RawValue, id string) (func(workflow.Context) error, error)
-}
-
-func (b *inbox) waiting() bool {
-	for _, s := range b.slots {
-		if s.signals.Len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (b *inbox) ready() bool { return b.waiting() && b.running < maxOperatorRequests }
-func (b *inbox) idle() bool  { return !b.waiting() && b.running == 0 }
-
-func (b *inbox) start(ctx workflow.Context) {
-	for _, s := range b.slots {
-		for s.signals.Len() > 0 && b.running < maxOperatorRequests {
-			// Taken raw: the SDK skips a signal that does not decode in silence, and the
-			// count would then depend on which signals came together.
-			var raw converter.RawValue
-			if !s.signals.ReceiveAsync(&raw) {
-				break
-			}
-			s.received++
-			carryOut, err := s.accept(raw, fmt.Sprintf("%s-%d", b.origin, s.received))
-			if err != nil {
-				workflow.GetLogger(ctx).Error("deadletter: a signal does not decode and is dropped", "signal", s.message, "error", err)
-				continue
-			}
-			b.running++
-			workflow.Go(ctx, func(ctx workflow.Context) {
-				defer func() { b.running-- }()
-				if err := carryOut(ctx); err != nil {
-					workflow.GetLogger(ctx).Error("deadletter: a request by signal failed", "signal", s.message, "error", err)
-				}
-			})
-		}
-	}
 }

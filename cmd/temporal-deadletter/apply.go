@@ -59,7 +59,7 @@ func (c *cli) apply(ctx context.Context, a *apply, id string) error {
 		err = plan.Appliable()
 	}
 	if err != nil {
-		s.store.NoteRefusal(ctx, dlqstore.Asked{Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: s.config.Temporal.Namespace}, Actor: who, PlanID: id}, err)
+		err = s.store.NoteRefusal(ctx, dlqstore.Asked{Verb: dlqstore.VerbApply, Key: dlqstore.Key{Namespace: s.config.Temporal.Namespace}, Actor: who, PlanID: id}, err)
 		return planError(err)
 	}
 	if err := a.settings.check(); err != nil {

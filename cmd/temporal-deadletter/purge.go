@@ -112,7 +112,10 @@ func (c *cli) purgeMatching(
 	}
 	if matched > int64(p.limit) {
 		asked := dlqstore.Asked{Verb: dlqstore.VerbPurge, Key: dlqstore.Key{Namespace: config.Temporal.Namespace}, Actor: request.Actor}
-		store.NoteRefusal(ctx, asked, &dlqstore.CapError{Matched: matched, Limit: p.limit})
+		err := store.NoteRefusal(ctx, asked, &dlqstore.CapError{Matched: matched, Limit: p.limit})
+		if unaudited := (*dlqstore.UnauditedError)(nil); errors.As(err, &unaudited) {
+			return unaudited
+		}
 		return fmt.Errorf("%d dead letters match, more than --limit %d: nothing was purged; narrow the filter or raise --limit", matched, p.limit)
 	}
 	if matched == 0 {

@@ -77,9 +77,12 @@ func (s Starter) Start(ctx context.Context, start *dlqstore.ReplayStart) (runID 
 	}
 	newID := start.Replay.NewWorkflowID
 	if age := time.Since(start.Replay.RequestedAt); age > MaxStartDelay {
-		return "", fmt.Errorf(
+		err := fmt.Errorf(
 			"replay: request %s: %w: its start was never confirmed and is too long ago to be repeated safely; see whether workflow %s ran, and if it did not, replay under a new request id",
 			start.Replay.RequestID, dlqstore.ErrRefused, newID)
+		return "", s.Store.NoteRefusal(ctx, dlqstore.Asked{
+			Verb: dlqstore.VerbReplay, Key: start.Replay.Key, Actor: start.Replay.Actor, RequestID: start.Replay.RequestID,
+		}, err)
 	}
 	request, err := startRequest(start)
 	if err != nil {
