@@ -62,7 +62,7 @@ func (o *Operator) Reconcile(ctx context.Context, since time.Time) (Reconciliati
 		Query: fmt.Sprintf("%s AND %s AND CloseTime >= '%s'", jobsQuery, closed.Statuses, since.UTC().Format(time.RFC3339Nano)),
 	}
 	for {
-		page, err := o.client.WorkflowService().ListWorkflowExecutions(ctx, request)
+		page, err := o.service.ListWorkflowExecutions(ctx, request)
 		if err != nil {
 			return found, fmt.Errorf("operator: reconcile: list closed jobs: %w", err)
 		}
@@ -92,7 +92,7 @@ func (o *Operator) comparePage(ctx context.Context, page *workflowservice.ListWo
 	found.Compared += int64(len(keys))
 	found.Known += int64(len(keys) - len(unmoved))
 	for _, key := range unmoved {
-		verdict, err := closed.Judge(ctx, closed.Run{Service: o.client.WorkflowService(), Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: key.WorkflowID, RunId: key.RunID}})
+		verdict, err := closed.Judge(ctx, closed.Run{Service: o.service, Namespace: o.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: key.WorkflowID, RunId: key.RunID}})
 		var gone *serviceerror.NotFound
 		switch {
 		case errors.As(err, &gone), err == nil && !verdict.Dead:
