@@ -55,8 +55,14 @@ type world struct {
 // newWorld makes a migrated database, a namespace, and a client without plugin.
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldOn(t, devtest.Postgres(t))
+}
+
+// newWorldOn is newWorld on a database that need not be migrated yet.
+func newWorldOn(t testing.TB, database string) *world {
+	t.Helper()
 	address, namespace := devtest.Namespace(t)
-	w := &world{t: t, address: address, database: devtest.Postgres(t), namespace: namespace, queue: "jobs"}
+	w := &world{t: t, address: address, database: database, namespace: namespace, queue: "jobs"}
 	require.NoError(t, dlqstore.Migrate(t.Context(), w.database))
 	w.store = w.openStore()
 	w.client = w.dial(nil)

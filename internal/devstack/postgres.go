@@ -53,6 +53,12 @@ type Postgres struct {
 // Crash: synchronous_commit stays on, or an immediate stop would lose the last
 // commits.
 func StartPostgres(ctx context.Context, opts PostgresOptions) (*Postgres, error) {
+	password := rand.Text()
+	return startPostgres(ctx, opts, password, func(p *Postgres) error { return p.initdb(ctx, password) })
+}
+
+// startPostgres starts a server on the data folder that fill makes.
+func startPostgres(ctx context.Context, opts PostgresOptions, password string, fill func(*Postgres) error) (*Postgres, error) {
 	began := time.Now()
 	binaries, err := findPostgres(postgresFolders)
 	if err != nil {
@@ -71,20 +77,19 @@ func StartPostgres(ctx context.Context, opts PostgresOptions) (*Postgres, error)
 		return nil, err
 	}
 	p := &Postgres{binaries: binaries, as: as, dir: dir}
-	if err := p.create(ctx); err != nil {
+	err = fill(p)
+	if err == nil {
+		err = p.start(ctx, password)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
 	say(opts.Log, "Postgres is ready on 127.0.0.1:%d (%s, from %s)", p.port, time.Since(began).Round(time.Millisecond), binaries)
 	return p, nil
 }
 
-// create fills the data folder and starts the server on the first free port that
-// nobody takes before it.
-func (p *Postgres) create(ctx context.Context) error {
-	password := rand.Text()
-	if err := p.initdb(ctx, password); err != nil {
-		return err
-	}
+// start starts the server on the first free port that nobody takes before it.
+func (p *Postgres) start(ctx context.Context, password string) error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
 		if err != nil {
@@ -116,20 +121,25 @@ func (p *Postgres) initdb(ctx context.Context, password string) error {
 		}
 	}
 	// Locale C is on every system and sorts the same on all of them.
-	initdb, err := p.command("initdb", "KILL",
+	return p.toEnd(ctx, "initdb",
 		"--pgdata="+p.data(), "--username=postgres", "--pwfile="+passwordFile, "--auth=scram-sha-256",
-		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions").start()
+		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+}
+
+// toEnd runs one of the cluster's binaries until it ends, which must be with success.
+func (p *Postgres) toEnd(ctx context.Context, name string, args ...string) error {
+	running, err := p.command(name, "KILL", args...).start()
 	if err != nil {
 		return err
 	}
 	select {
-	case <-initdb.done:
-		if initdb.err != nil {
-			return initdb.ended()
+	case <-running.done:
+		if running.err != nil {
+			return running.ended()
 		}
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("devstack: initdb: %w", context.Cause(ctx)), initdb.stop(initdb.stopSignal))
+		return errors.Join(fmt.Errorf("devstack: %s: %w", name, context.Cause(ctx)), running.stop(running.stopSignal))
 	}
 }
 
