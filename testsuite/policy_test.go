@@ -108,7 +108,7 @@ func TestPolicyOnTheServer(t *testing.T) {
 	require.Equal(t, 2*time.Second, retry.GetInitialInterval().AsDuration())
 	require.InDelta(t, 3, retry.GetBackoffCoefficient(), 0)
 	require.Equal(t, 11*time.Second, retry.GetMaximumInterval().AsDuration())
-	require.ElementsMatch(t, append(job.FreeErrorTypes(), "TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose"), retry.GetNonRetryableErrorTypes())
+	require.ElementsMatch(t, append(job.FreeErrorTypes(), job.GoUnknownType, "TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose"), retry.GetNonRetryableErrorTypes())
 	require.Equal(t, 113*time.Second, scheduled.GetStartToCloseTimeout().AsDuration())
 	require.Equal(t, 55*time.Second, scheduled.GetHeartbeatTimeout().AsDuration())
 	age := scheduled.GetScheduleToCloseTimeout().AsDuration()

@@ -46,8 +46,9 @@ func TestPurgeActivity(t *testing.T) {
 	_, err := w.store.Get(t.Context(), w.key(dead))
 	require.ErrorIs(t, err, dlqstore.ErrNotFound, "it was killed too early")
 
-	db := w.connect()
-	_, err = db.Exec(t.Context(), `alter table deadletter.dead_letters rename to gone`)
+	locked, err := w.connect().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = locked.Exec(t.Context(), `lock table deadletter.dead_letters in access exclusive mode`)
 	require.NoError(t, err)
 	w.startDLQ(nil)
 	require.NoError(t, w.wait(purge, nil), "the attempt that was killed had removed it")
@@ -56,8 +57,7 @@ func TestPurgeActivity(t *testing.T) {
 		description, err := w.describe(never.GetID(), "")
 		return err == nil && len(description.GetPendingActivities()) == 1 && description.GetPendingActivities()[0].GetAttempt() >= 3
 	}, patience, 20*time.Millisecond)
-	_, err = db.Exec(t.Context(), `alter table deadletter.gone rename to dead_letters`)
-	require.NoError(t, err)
+	require.NoError(t, locked.Rollback(t.Context()))
 	absent(never)
 	absent(start(dead.GetID()))
 	require.Equal(t, []string{dlqstore.VerbMove, dlqstore.VerbPurge}, w.verbs(w.key(dead)))
@@ -66,7 +66,7 @@ func TestPurgeActivity(t *testing.T) {
 // cleanUp is a user's workflow that purges a dead letter.
 func cleanUp(ctx workflow.Context, id string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: 10 * time.Second,
+		TaskQueue: deadletter.DefaultTaskQueue, StartToCloseTimeout: 3 * time.Second,
 	})
 	return workflow.ExecuteActivity(ctx, deadletter.PurgeActivityType, job.PurgeInput{WorkflowID: id}).Get(ctx, nil)
 }

@@ -59,12 +59,13 @@ func TestGracefulShutdown(t *testing.T) {
 }
 
 // TestRollingDeploy proves that a job whose type the old workers do not know runs
-// when a new one comes up before the budget is spent.
+// when a new one comes up before the budget is spent, without a grace too.
 func TestRollingDeploy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	stop := w.startJobs(handlers{"Old": fail})
 	policy := quick(100)
+	policy.UnknownTypeGrace = -1
 	// A task that the server hands to the worker that stops is lost: see TestWorkerRestarts.
 	policy.HeartbeatTimeout, policy.RetryZombies = 20*time.Second, true
 	run := w.enqueue(deadletter.Job{Type: "New", Policy: policy})
