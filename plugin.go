@@ -112,10 +112,14 @@ func logged(config CircuitBreaker) CircuitBreaker {
 }
 
 // ConfigureClient is called by the SDK. It has the starts of jobs looked at, and lets
-// the client and its workers serve jobs whose id is not printable ASCII.
+// the client and its workers serve jobs whose id is not printable ASCII, and those of
+// an application whose data converter does not write JSON.
 func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {
 	connection := &o.ClientOptions.ConnectionOptions
 	connection.DialOptions = append(slices.Clone(connection.DialOptions), resourceid.DialOption())
+	if data := o.ClientOptions.DataConverter; data != nil {
+		o.ClientOptions.DataConverter = newWireConverter(data)
+	}
 	o.ClientOptions.Interceptors = append(o.ClientOptions.Interceptors, &clientInterceptor{signatures: p.handlers})
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/deadletter-dev/deadletter/job"
@@ -50,22 +51,15 @@ func functionName(fn any) string {
 }
 
 // check refuses a job whose handler is known to take another number of arguments.
-func (s *signatures) check(queue string, args []any) error {
-	if len(args) == 0 {
-		return nil
-	}
-	options, ok := args[0].(job.Options)
-	if !ok {
-		return nil
-	}
+func (s *signatures) check(queue string, options job.Options, args []any) error {
 	if options.TaskQueue != "" {
 		queue = options.TaskQueue
 	}
 	s.mu.Lock()
 	want, known := s.counts[[2]string{queue, options.Type}]
 	s.mu.Unlock()
-	if known && want != len(args)-1 {
-		return fmt.Errorf("%w: %d arguments, and the handler %s takes %d", ErrInvalidJob, len(args)-1, options.Type, want)
+	if known && want != len(args) {
+		return fmt.Errorf("%w: %d arguments, and the handler %s takes %d", ErrInvalidJob, len(args), options.Type, want)
 	}
 	return nil
 }
@@ -87,9 +81,29 @@ type clientOutbound struct {
 
 func (c *clientOutbound) ExecuteWorkflow(ctx context.Context, in *interceptor.ClientExecuteWorkflowInput) (client.WorkflowRun, error) {
 	if in.WorkflowType == job.WorkflowType {
-		if err := c.signatures.check(in.Options.TaskQueue, in.Args); err != nil {
+		if err := c.check(in); err != nil {
 			return nil, err
 		}
 	}
 	return c.Next.ExecuteWorkflow(ctx, in)
+}
+
+// check refuses the start of a job with another number of arguments than its handler
+// takes. Options of the caller's own type are left alone.
+func (c *clientOutbound) check(in *interceptor.ClientExecuteWorkflowInput) error {
+	if len(in.Args) == 0 {
+		return nil
+	}
+	var options job.Options
+	switch first := in.Args[0].(type) {
+	case job.Options:
+		options = first
+	case converter.RawValue: // Enqueue's
+		if first.Payload() == nil || options.UnmarshalJSON(first.Payload().GetData()) != nil {
+			return nil // the workflow refuses it
+		}
+	default:
+		return nil
+	}
+	return c.signatures.check(in.Options.TaskQueue, options, in.Args[1:])
 }

@@ -1,7 +1,10 @@
 package testsuite_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,8 +16,11 @@ import (
 	"go.temporal.io/api/operatorservice/v1"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/deadletter-dev/deadletter"
@@ -59,10 +65,10 @@ func TestEnqueueOptions(t *testing.T) {
 	require.Equal(t, `"Job Fail"`, string(first.GetUserMetadata().GetSummary().GetData()))
 	require.Contains(t, string(first.GetUserMetadata().GetDetails().GetData()), "At most 1 attempts")
 
-	again, err := deadletter.Enqueue(t.Context(), w.client, j) // closed, and reuse is refused
-	if err == nil {
-		require.Equal(t, run.GetRunID(), again.GetRunID(), "the reuse policy of the id was ignored")
-	}
+	_, err = deadletter.Enqueue(t.Context(), w.client, j) // closed, and reuse is refused
+	var none *deadletter.NotStartedError
+	require.ErrorAs(t, err, &none)
+	require.Equal(t, deadletter.NotStartedError{ID: j.ID, RunID: run.GetRunID(), Status: enumspb.WORKFLOW_EXECUTION_STATUS_FAILED}, *none)
 
 	header := &commonpb.Header{Fields: map[string]*commonpb.Payload{"trace": {Data: []byte("abc")}}}
 	input := &commonpb.Payloads{Payloads: []*commonpb.Payload{
@@ -126,6 +132,11 @@ func TestEnqueueRefuses(t *testing.T) {
 	_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "too-large", Type: "Any", TaskQueue: w.queue}, make([]byte, 2<<20))
 	require.ErrorIs(t, err, deadletter.ErrInvalidJob)
 	require.ErrorContains(t, err, "size")
+	for _, id := range []string{"tab\t", "nul\x00", "latin\xe9"} {
+		_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: id, Type: "Any", TaskQueue: w.queue})
+		require.ErrorIs(t, err, deadletter.ErrInvalidJob)
+		require.ErrorContains(t, err, "control characters")
+	}
 	_, err = w.describe("too-large", "")
 	require.Error(t, err, "it was started all the same")
 }
@@ -144,7 +155,116 @@ func TestDuplicateID(t *testing.T) {
 	require.NoError(t, w.wait(second, &result))
 	require.Equal(t, "once", result)
 	fresh := w.enqueue(deadletter.Job{Type: "Wait"})
-	require.Len(t, fresh.GetID(), 36)
-	require.Equal(t, byte('7'), fresh.GetID()[14], "the default id is not a UUIDv7: %s", fresh.GetID())
+	require.Regexp(t, `^Wait-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-`, fresh.GetID(), "the default id is not the type and a UUIDv7")
 	require.NoError(t, w.wait(fresh, nil))
+
+	for _, reuse := range []enumspb.WorkflowIdReusePolicy{enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY} {
+		run, err := deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "invoice-17", Type: "Wait", TaskQueue: w.queue, IDReusePolicy: reuse})
+		require.Nil(t, run)
+		none, ok := errors.AsType[*deadletter.NotStartedError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, deadletter.NotStartedError{ID: "invoice-17", RunID: first.GetRunID(), Status: enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}, *none)
+	}
+	again := w.enqueue(deadletter.Job{ID: "invoice-17", Type: "Wait"})
+	require.NotEqual(t, first.GetRunID(), again.GetRunID(), "the default policy starts a new job")
+}
+
+// gobConverter writes everything in Go's own encoding, which no other language reads.
+type gobConverter struct{}
+
+func (gobConverter) Encoding() string { return "binary/gob" }
+
+func (c gobConverter) ToPayload(value any) (*commonpb.Payload, error) {
+	var data bytes.Buffer
+	err := gob.NewEncoder(&data).Encode(value)
+	return &commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(c.Encoding())}, Data: data.Bytes()}, err
+}
+
+func (gobConverter) FromPayload(payload *commonpb.Payload, into any) error {
+	return gob.NewDecoder(bytes.NewReader(payload.GetData())).Decode(into)
+}
+
+func (gobConverter) ToString(*commonpb.Payload) string { return "gob" }
+
+// gobData is a data converter that was not built from the SDK's, and knows no raw values.
+type gobData struct{ gobConverter }
+
+func (c gobData) ToPayloads(values ...any) (*commonpb.Payloads, error) {
+	payloads := new(commonpb.Payloads)
+	for _, value := range values {
+		payload, err := c.ToPayload(value)
+		if err != nil {
+			return nil, err
+		}
+		payloads.Payloads = append(payloads.Payloads, payload)
+	}
+	return payloads, nil
+}
+
+func (c gobData) FromPayloads(payloads *commonpb.Payloads, into ...any) error {
+	for i, payload := range payloads.GetPayloads() {
+		if i == len(into) {
+			break
+		}
+		if err := c.FromPayload(payload, into[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (gobData) ToStrings(*commonpb.Payloads) []string { return nil }
+
+// TestOptionsTravelAsJSON proves that a job's options are JSON on the wire whatever data
+// converter the client has, with a codec or without, one of its own making included;
+// through Enqueue and through a start of the workflow type with the options type; that
+// the arguments reach the handler in the client's own encoding; and that such a job
+// is dead-lettered and replayed by workers with that converter.
+func TestOptionsTravelAsJSON(t *testing.T) {
+	t.Parallel()
+	gobs := converter.NewCompositeDataConverter(gobConverter{})
+	for name, data := range map[string]converter.DataConverter{
+		"composite": gobs, "encrypted": converter.NewCodecDataConverter(gobs, newEncryption(t)), "own": gobData{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.store})
+			require.NoError(t, err)
+			options := w.options(plugin)
+			options.DataConverter = data
+			w.client = w.dialWith(options)
+			var repaired atomic.Bool
+			jobs := worker.New(w.client, w.queue, worker.Options{})
+			jobs.RegisterActivityWithOptions(func(_ context.Context, text string) (string, error) {
+				if text == "fails" && !repaired.Load() {
+					return "", errors.New("boom")
+				}
+				return text, nil
+			}, activity.RegisterOptions{Name: "Echo"})
+			w.start(jobs)
+			w.start(worker.New(w.client, deadletter.DefaultTaskQueue, worker.Options{}))
+			first := w.enqueue(deadletter.Job{Type: "Echo"}, "hello")
+			second := w.bare(client.StartWorkflowOptions{}, job.Options{Type: "Echo"}, "hello")
+			for _, run := range []client.WorkflowRun{first, second} {
+				var result string
+				require.NoError(t, w.wait(run, &result))
+				require.Equal(t, "hello", result)
+				sent := w.history(run)[0].GetWorkflowExecutionStartedEventAttributes().GetInput().GetPayloads()
+				encoding := func(i int) string { return string(sent[i].GetMetadata()[converter.MetadataEncoding]) }
+				if name == "encrypted" {
+					require.NotEqual(t, converter.MetadataEncodingJSON, encoding(0), "the codec still applies")
+				} else {
+					require.Equal(t, converter.MetadataEncodingJSON, encoding(0))
+					require.Equal(t, "binary/gob", encoding(1))
+				}
+			}
+			dead := w.enqueue(deadletter.Job{Type: "Echo", Policy: quick(1)}, "fails")
+			require.ErrorContains(t, w.wait(dead, nil), "max_retries_exceeded")
+			require.Equal(t, job.ReasonMaxRetriesExceeded, w.dead(dead).Reason)
+			repaired.Store(true)
+			var result string
+			require.NoError(t, w.wait(w.replay(dead, ""), &result))
+			require.Equal(t, "fails", result)
+		})
+	}
 }

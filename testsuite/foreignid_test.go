@@ -27,7 +27,7 @@ import (
 
 // TestForeignIDs proves that a job whose id is not ASCII, which other languages may
 // start, runs, dies, is shown, replayed and purged as any other, and that a terminated
-// one is swept; and that a client without the plugin is told what it lacks.
+// one is swept; and that a client without the plugin is told what it lacks, also by Enqueue.
 func TestForeignIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -76,7 +76,14 @@ func TestForeignIDs(t *testing.T) {
 	var echoed string
 	require.NoError(t, w.wait(able.GetWorkflow(t.Context(), replayed.WorkflowID, replayed.RunID), &echoed))
 	require.Equal(t, "kept", echoed)
-	require.NoError(t, w.wait(start("ünï-2", w.queue), &echoed))
+	enqueued, err := deadletter.Enqueue(t.Context(), able, deadletter.Job{ID: "ünï-2", Type: "Echo", TaskQueue: w.queue}, "from Go")
+	require.NoError(t, err)
+	require.NoError(t, w.wait(able.GetWorkflow(t.Context(), enqueued.GetID(), enqueued.GetRunID()), &echoed))
+	require.Equal(t, "from Go", echoed)
+	_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "ünï-3", Type: "Echo", TaskQueue: w.queue}, "")
+	require.ErrorContains(t, err, "client.Options.Plugins")
+	_, err = able.DescribeWorkflowExecution(t.Context(), "ünï-3", "")
+	require.ErrorContains(t, err, "not found")
 
 	terminated := start("заказ\t3", "nobody")
 	w.pendingWith(op, terminated, "queued")
