@@ -197,6 +197,9 @@ func sentinelOf(err error, connecting bool) error {
 	if ofStandby(err) {
 		return ErrUnavailable
 	}
+	if connecting && refusedByPooler(err) {
+		return nil
+	}
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) {
 		sentinel := sentinelOfState(pgErr)
 		if connecting && errors.Is(sentinel, ErrRejected) {

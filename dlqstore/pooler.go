@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -73,9 +74,23 @@ func needsSession(config *pgx.ConnConfig) bool {
 	return config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement || config.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec
 }
 
+// protocolViolation is PgBouncer's SQLSTATE for whatever it does not take, and also for
+// a server that is down.
+const protocolViolation = "08P01"
+
+// poolerRefusals are what PgBouncer says to a client that may not come in, now or later.
+// It gives the same SQLSTATE for all, hence this one look at texts. It does not
+// translate them. A text that is not known counts as an outage.
+var poolerRefusals = regexp.MustCompile(`^(?:password authentication failed|no such user|no such database|unsupported startup parameter|database ".*" does not exist)`)
+
+// refusedByPooler reports whether a pooler has refused to connect for good.
+func refusedByPooler(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == protocolViolation && poolerRefusals.MatchString(pgErr.Message)
+}
+
 // explainStartup adds the mend where a pooler may have refused a setting in the URL.
 func explainStartup(config *pgxpool.Config, err error) error {
-	const protocolViolation = "08P01" // PgBouncer's answer to whatever it does not take
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pgErr.Code != protocolViolation {
 		return err

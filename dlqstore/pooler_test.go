@@ -2,12 +2,14 @@ package dlqstore_test
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/deadletter-dev/deadletter/dlqstore"
+	"github.com/deadletter-dev/deadletter/internal/devstack"
 	"github.com/deadletter-dev/deadletter/internal/devstack/devtest"
 )
 
@@ -138,7 +140,45 @@ func TestPoolerRefusesSetting(t *testing.T) {
 	through := devtest.Pooler(t, devtest.Postgres(t)) + "&search_path=app"
 	_, err := dlqstore.Open(t.Context(), through)
 	for _, err := range []error{err, dlqstore.Migrate(t.Context(), through)} {
-		require.ErrorIs(t, err, dlqstore.ErrUnavailable)
+		require.NotErrorIs(t, err, dlqstore.ErrUnavailable)
 		require.ErrorContains(t, err, "settings that a pooler may refuse (search_path): remove them")
 	}
+}
+
+// TestPoolerRefusesClient proves that a pooler's refusal of a client is told from an
+// outage behind it, although it has the same SQLSTATE for both.
+func TestPoolerRefusesClient(t *testing.T) {
+	t.Parallel()
+	server, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	pooler, err := devstack.StartPooler(t.Context(), devstack.PoolerOptions{
+		Path: devtest.Require(t, "pgbouncer", "apt-get install pgbouncer"), ServerURL: server.URL, PoolSize: 1,
+		Settings: map[string]string{"query_wait_timeout": "2"}, // how long a client waits for a server that is down
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	through, err := pooler.URL(server.URL)
+	require.NoError(t, err)
+	parsed, err := url.Parse(through)
+	require.NoError(t, err)
+
+	wrong := func(user *url.Userinfo, database string) string {
+		u := *parsed
+		u.User, u.Path = user, database
+		return u.String()
+	}
+	for said, url := range map[string]string{
+		"password authentication failed": wrong(url.UserPassword("postgres", "s3cret"), parsed.Path),
+		`"nowhere" does not exist`:       wrong(parsed.User, "/nowhere"),
+	} {
+		_, err := dlqstore.Open(t.Context(), url)
+		require.ErrorContains(t, err, said)
+		require.NotErrorIs(t, err, dlqstore.ErrUnavailable)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+
+	require.NoError(t, server.Crash())
+	_, err = dlqstore.Open(t.Context(), through)
+	require.ErrorIs(t, err, dlqstore.ErrUnavailable)
 }
