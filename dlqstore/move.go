@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -16,48 +17,52 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
-// insertMoveEvent claims the job: the unique index lets one move in, a concurrent
-// one waits here and then inserts nothing.
-const insertMoveEvent = `
-insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, detail)
-values ('move', @actor, @namespace, @workflow_id, @run_id, @detail::jsonb)
-on conflict (namespace, workflow_id, run_id) where verb = 'move' do nothing`
-
-// insertDeadLetter returns no row if the row is there without its move event,
-// which can only be after somebody pruned that.
-const insertDeadLetter = `
-insert into {schema}.dead_letters (
-	namespace, workflow_id, run_id, first_run_id, job_type, task_queue, workflow_task_queue,
-	reason, attempts, max_attempts, error_type, error_message, error_stack, retry_state,
-	tags, options, payload_json, priority, worker_identity,
-	enqueued_at, first_attempt_at, last_attempt_at, dead_at,
-	generation, replayed_from_workflow_id, replayed_from_run_id, fingerprint,
-	payloads, options_payload, failure, last_heartbeat_details, memo, search_attributes, header, user_metadata
-) values (
-	@namespace, @workflow_id, @run_id, @first_run_id, @job_type, @task_queue, @workflow_task_queue,
-	@reason, @attempts, @max_attempts, @error_type, @error_message, @error_stack, @retry_state,
-	@tags::jsonb, {schema}.jsonb_or_null(@options), {schema}.jsonb_or_null(@payload_json),
-	coalesce({schema}.jsonb_or_null(@priority), '{}'), @worker_identity,
-	@enqueued_at, @first_attempt_at, @last_attempt_at, coalesce(@dead_at, now()),
-	@generation, @replayed_from_workflow_id, @replayed_from_run_id, @fingerprint,
-	@payloads, @options_payload, @failure, @last_heartbeat_details, @memo, @search_attributes, @header, @user_metadata
+// moveDeadLetter is the whole move, so that it takes one trip to the server. The event
+// claims the job: its unique index lets one move in, a concurrent one waits there and
+// then inserts nothing. It returns no row when the job was moved before; also when the
+// dead letter is there without its event, which can only be after somebody pruned that.
+// Of two attempts with one number the first is kept.
+const moveDeadLetter = `
+with claimed as (
+	insert into {schema}.events (verb, actor, namespace, workflow_id, run_id, detail)
+	values ('move', @actor, @namespace, @workflow_id, @run_id, @detail::jsonb)
+	on conflict (namespace, workflow_id, run_id) where verb = 'move' do nothing
+	returning namespace, workflow_id, run_id
+), moved as (
+	insert into {schema}.dead_letters (
+		namespace, workflow_id, run_id, first_run_id, job_type, task_queue, workflow_task_queue,
+		reason, attempts, max_attempts, error_type, error_message, error_stack, retry_state,
+		tags, options, payload_json, priority, worker_identity,
+		enqueued_at, first_attempt_at, last_attempt_at, dead_at,
+		generation, replayed_from_workflow_id, replayed_from_run_id, fingerprint,
+		payloads, options_payload, failure, last_heartbeat_details, memo, search_attributes, header, user_metadata
+	)
+	select
+		namespace, workflow_id, run_id, @first_run_id::text, @job_type::text, @task_queue::text, @workflow_task_queue::text,
+		@reason::text, @attempts::int, @max_attempts::int, @error_type::text, @error_message::text, @error_stack::text, @retry_state::text,
+		@tags::jsonb, {schema}.jsonb_or_null(@options), {schema}.jsonb_or_null(@payload_json),
+		coalesce({schema}.jsonb_or_null(@priority), '{}'), @worker_identity::text,
+		@enqueued_at::timestamptz, @first_attempt_at::timestamptz, @last_attempt_at::timestamptz, coalesce(@dead_at::timestamptz, now()),
+		@generation::int, @replayed_from_workflow_id::text, @replayed_from_run_id::text, @fingerprint::text,
+		@payloads::bytea, @options_payload::bytea, @failure::bytea, @last_heartbeat_details::bytea,
+		@memo::bytea, @search_attributes::bytea, @header::bytea, @user_metadata::bytea
+	from claimed
+	on conflict (namespace, workflow_id, run_id) do nothing
+	returning namespace, workflow_id, run_id, options is null as no_options, payload_json is null as no_payload_json, priority, dead_at
+), attempted as (
+	insert into {schema}.attempts (
+		namespace, workflow_id, run_id,
+		attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
+	)
+	select namespace, workflow_id, run_id,
+		a.attempt, a.started_at, a.ended_at, a.worker_identity, a.error_type, a.error_message, a.error_stack, a.wait_ms
+	from moved, unnest(
+		@attempt_numbers::int[], @started_at::timestamptz[], @ended_at::timestamptz[], @worker_identities::text[],
+		@error_types::text[], @error_messages::text[], @error_stacks::text[], @wait_ms::bigint[]
+	) as a (attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms)
+	on conflict do nothing
 )
-on conflict (namespace, workflow_id, run_id) do nothing
-returning options is null, payload_json is null, priority, dead_at`
-
-// insertAttempts keeps the first of two attempts with one number.
-const insertAttempts = `
-insert into {schema}.attempts (
-	namespace, workflow_id, run_id,
-	attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms
-)
-select @namespace::text, @workflow_id::text, @run_id::text,
-	a.attempt, a.started_at, a.ended_at, a.worker_identity, a.error_type, a.error_message, a.error_stack, a.wait_ms
-from unnest(
-	@attempts::int[], @started_at::timestamptz[], @ended_at::timestamptz[], @worker_identity::text[],
-	@error_type::text[], @error_message::text[], @error_stack::text[], @wait_ms::bigint[]
-) as a (attempt, started_at, ended_at, worker_identity, error_type, error_message, error_stack, wait_ms)
-on conflict do nothing`
+select no_options, no_payload_json, priority, dead_at from moved`
 
 // Move writes a dead letter, its attempts and an event in one transaction, runs
 // the hook (nil for none) in it, and reports whether this call did so: false
@@ -99,15 +104,12 @@ func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts 
 }
 
 func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string) (moved bool, err error) {
-	claim := dl.Key.args()
-	claim["actor"] = text.Bounded(actor, maxName)
-	claim["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
-	claimed, err := tx.Exec(ctx, s.sql(insertMoveEvent), claim)
-	if err != nil || claimed.RowsAffected() == 0 {
-		return false, err
-	}
+	args := dl.args()
+	args["actor"] = text.Bounded(actor, maxName)
+	args["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
+	maps.Copy(args, attemptArgs(attempts))
 	var noOptions, noPayloadJSON bool
-	err = tx.QueryRow(ctx, s.sql(insertDeadLetter), dl.args()).Scan(&noOptions, &noPayloadJSON, &dl.Priority, &dl.DeadAt)
+	err = tx.QueryRow(ctx, s.sql(moveDeadLetter), args).Scan(&noOptions, &noPayloadJSON, &dl.Priority, &dl.DeadAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -120,11 +122,6 @@ func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attem
 	}
 	if noPayloadJSON {
 		dl.PayloadJSON = nil
-	}
-	if len(attempts) > 0 {
-		if _, err := tx.Exec(ctx, s.sql(insertAttempts), attemptArgs(dl.Key, attempts)); err != nil {
-			return false, err
-		}
 	}
 	if dl.Generation > 0 {
 		err = s.settleDead(ctx, tx, dl, actor)
@@ -223,7 +220,7 @@ func inRange(n *int) *int {
 	return &held
 }
 
-func attemptArgs(key Key, attempts []Attempt) pgx.NamedArgs {
+func attemptArgs(attempts []Attempt) pgx.NamedArgs {
 	var (
 		numbers                        []int
 		started, ended                 []*time.Time
@@ -237,8 +234,8 @@ func attemptArgs(key Key, attempts []Attempt) pgx.NamedArgs {
 		message, trace = append(message, text.Bounded(a.ErrorMessage, MaxErrorMessage)), append(trace, text.Bounded(a.ErrorStack, MaxErrorStack))
 		waits = append(waits, milliseconds(a.Wait))
 	}
-	args := key.args()
-	args["attempts"], args["started_at"], args["ended_at"], args["worker_identity"] = numbers, started, ended, identity
-	args["error_type"], args["error_message"], args["error_stack"], args["wait_ms"] = kind, message, trace, waits
-	return args
+	return pgx.NamedArgs{
+		"attempt_numbers": numbers, "started_at": started, "ended_at": ended, "worker_identities": identity,
+		"error_types": kind, "error_messages": message, "error_stacks": trace, "wait_ms": waits,
+	}
 }

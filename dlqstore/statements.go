@@ -6,7 +6,7 @@ package dlqstore
 // of a policy in it, see governed.go.
 var statements = []string{
 	selectVersion, selectRights, lockMigrations, selectSchemaExists, selectVersionExists, updateVersion,
-	insertMoveEvent, insertDeadLetter, insertAttempts,
+	moveDeadLetter,
 	selectDeadLetter, selectRuns, selectRequestKeys, selectAttempts, selectReplays, selectEvents,
 	selectList, selectWithPayloads, selectCount, selectSpans,
 	selectTotal, selectTallyOfTypes, selectTallyOfQueues, selectTallyOfReasons, selectTrend, selectOldest,
