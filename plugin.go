@@ -285,15 +285,20 @@ type workflowRegistry interface {
 // one, and the operator workflow never ends, so a version that it was pinned to would
 // never drain.
 func (p *Plugin) registerWorkflows(r workflowRegistry) {
-	w := workflows.Workflows{TaskQueue: p.options.TaskQueue}
-	for name, fn := range map[string]any{
+	for name, fn := range workflowsByType(p.options.TaskQueue) {
+		r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade})
+	}
+}
+
+// workflowsByType are the plugin's workflows, all of them.
+func workflowsByType(taskQueue string) map[string]any {
+	w := workflows.Workflows{TaskQueue: taskQueue}
+	return map[string]any{
 		job.WorkflowType:          w.Job,
 		job.OperatorWorkflowType:  w.Operator,
 		job.BacklogWorkflowType:   w.Backlog,
 		job.BulkWorkflowType:      w.BulkOperation,
 		job.SweepWorkflowType:     w.Sweep,
 		job.RetentionWorkflowType: w.Retention,
-	} {
-		r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade})
 	}
 }

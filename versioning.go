@@ -3,6 +3,9 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -15,8 +18,6 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
-
-	"github.com/deadletter-dev/deadletter/job"
 )
 
 const (
@@ -30,9 +31,8 @@ const (
 )
 
 // pinnedRuns are the plugin's own running workflows that stay on a version.
-const pinnedRuns = "ExecutionStatus = 'Running' AND TemporalWorkflowVersioningBehavior = 'Pinned' AND WorkflowType IN ('" +
-	job.WorkflowType + "', '" + job.OperatorWorkflowType + "', '" + job.BulkWorkflowType + "', '" +
-	job.SweepWorkflowType + "', '" + job.RetentionWorkflowType + "')"
+var pinnedRuns = "ExecutionStatus = 'Running' AND TemporalWorkflowVersioningBehavior = 'Pinned' AND WorkflowType IN ('" +
+	strings.Join(slices.Sorted(maps.Keys(workflowsByType(""))), "', '") + "')"
 
 // versioning looks after Worker Versioning for a keeper. Builds of the plugin before
 // this one registered no versioning behavior, so that their runs are pinned where the

@@ -13,13 +13,15 @@ type OperatorInput struct {
 	// MaxHistory is after how many events a run hands over to the next one. Zero, and
 	// more than 4,000, mean 4,000.
 	MaxHistory int `json:"max_history,omitempty"`
-	// Requests are what the run before has accepted and not finished.
+	// Requests are what the run before has accepted and not finished, if that was of
+	// version 1. Older builds do not read it, so later versions leave it empty.
 	Requests []AcceptedRequest `json:"requests,omitempty"`
 }
 
 // OperatorVersion is the version of a new operator workflow. Since 1 a run hands over
-// what it has accepted instead of waiting until it is idle.
-const OperatorVersion = 1
+// what it has accepted instead of waiting until it is idle. Since 2 it gives all of that to
+// workflows of BacklogWorkflowType.
+const OperatorVersion = 2
 
 // AcceptedRequest is a request that the operator workflow has accepted and not finished,
 // as it is handed over to another run.

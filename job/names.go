@@ -8,7 +8,7 @@ const (
 	// OperatorWorkflowType is the type of the long-lived operator workflow.
 	OperatorWorkflowType = "deadletter.Operator"
 	// BacklogWorkflowType carries out requests that the operator workflow has accepted
-	// and could not take along into its next run; see Backlog.
+	// and not finished when its run ended; see Backlog.
 	BacklogWorkflowType = "deadletter.Backlog"
 	// OperatorWorkflowID is the workflow id of its one instance in a namespace.
 	OperatorWorkflowID = "deadletter-operator"

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/deadletter-dev/deadletter"
@@ -160,17 +161,22 @@ func (w *world) notedClones() {
 func (w *world) replaysBacklogs() {
 	w.t.Helper()
 	for _, run := range w.runsOfOperator() {
-		for _, event := range w.history(run) {
-			started := event.GetChildWorkflowExecutionStartedEventAttributes()
-			if started == nil {
-				continue
-			}
-			child := started.GetWorkflowExecution()
-			backlog := w.client.GetWorkflow(w.t.Context(), child.GetWorkflowId(), child.GetRunId())
+		for _, backlog := range w.backlogsOf(run) {
 			require.NoError(w.t, w.wait(backlog, nil))
 			w.replays("", backlog)
 		}
 	}
+}
+
+// backlogsOf are the workflows that a run of the operator workflow has given requests to.
+func (w *world) backlogsOf(run client.WorkflowRun) (backlogs []client.WorkflowRun) {
+	w.t.Helper()
+	for _, event := range w.history(run) {
+		if started := event.GetChildWorkflowExecutionStartedEventAttributes(); started != nil {
+			backlogs = append(backlogs, w.client.GetWorkflow(w.t.Context(), started.GetWorkflowExecution().GetWorkflowId(), ""))
+		}
+	}
+	return backlogs
 }
 
 // TestOperatorBacklog proves that a run which has answered many updates and finds most
@@ -293,17 +299,19 @@ func (w *world) lockRow(workflowID string) (unlock func()) {
 	return unlock
 }
 
-// TestOperatorHandsOver proves that a request which hangs goes with the operator workflow
-// into its next run, also when the run was begun by an earlier version, and into a
-// workflow of its own when the operator workflow is cancelled.
+// TestOperatorHandsOver proves that a request which hangs goes into a workflow of its own
+// when the run of the operator workflow ends, also when an earlier version began the run.
+// The next run is told nothing, as a worker of an older build would not read it; one of
+// version 1 goes by its own rule, and its next run takes the request along until it ends.
 func TestOperatorHandsOver(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		input []any
 		batch int // how many requests are sent at once
 	}{
-		"now":    {[]any{job.OperatorInput{Version: job.OperatorVersion, MaxHistory: 40}}, 1},
-		"before": {nil, 100},
+		"now":       {[]any{job.OperatorInput{Version: job.OperatorVersion, MaxHistory: 40}}, 1},
+		"version 1": {[]any{job.OperatorInput{Version: 1, MaxHistory: 40}}, 1},
+		"before":    {nil, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -321,19 +329,25 @@ func TestOperatorHandsOver(t *testing.T) {
 					w.grows(sent, func() int { n, _ := w.answeredOf(t.Context()); return n })
 				}
 			}
-			w.replays(map[string]string{"now": "operator-handed-over"}[name], first)
+			w.replays(map[string]string{"now": "operator-gave-all", "version 1": "operator-handed-over"}[name], first)
 
 			second := w.client.GetWorkflow(t.Context(), deadletter.OperatorWorkflowID, w.operatorRun())
 			require.NoError(t, w.client.CancelWorkflow(t.Context(), second.GetID(), second.GetRunID()))
 			require.True(t, temporal.IsCanceledError(second.GetWithOptions(t.Context(), nil, client.WorkflowRunGetOptions{DisableFollowingRuns: true})))
-			w.replays(map[string]string{"now": "operator-cancelled"}[name], second)
-			var backlog client.WorkflowRun
-			for _, event := range w.history(second) {
-				if started := event.GetChildWorkflowExecutionStartedEventAttributes(); started != nil {
-					backlog = w.client.GetWorkflow(t.Context(), started.GetWorkflowExecution().GetWorkflowId(), "")
-				}
+			w.replays(map[string]string{"version 1": "operator-cancelled"}[name], second)
+			var next job.OperatorInput
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(w.history(second)[0].GetWorkflowExecutionStartedEventAttributes().GetInput(), &next))
+			require.Equal(t, job.OperatorVersion, next.Version)
+			giver := first
+			if name == "version 1" {
+				require.NotEmpty(t, next.Requests)
+				giver = second
+			} else {
+				require.Empty(t, next.Requests)
 			}
-			require.NotNil(t, backlog, "the request was left behind")
+			backlogs := w.backlogsOf(giver)
+			require.Len(t, backlogs, 1, "the request was left behind")
+			backlog := backlogs[0]
 			unlock()
 			require.NoError(t, w.wait(backlog, nil))
 			w.replays(map[string]string{"now": "backlog"}[name], backlog)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
@@ -104,7 +107,9 @@ func (r *newerRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execute
 
 func (w *world) startNewer() (stop func()) {
 	w.t.Helper()
-	c := w.dial(w.buildPlugin(deadletter.Options{}))
+	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: w.openStore(), SweepInterval: time.Second, RetentionInterval: time.Second})
+	require.NoError(w.t, err)
+	c := w.dial(plugin)
 	return w.start(worker.New(c, deadletter.DefaultTaskQueue, worker.Options{Interceptors: []interceptor.WorkerInterceptor{&newerBuild{}}}))
 }
 
@@ -122,36 +127,83 @@ func (w *world) stuck(workflowID string) {
 	}, patience, 50*time.Millisecond, "%s is not stuck", workflowID)
 }
 
-// rollBackCommand is the one that docs/upgrading.md names.
-func rollBackCommand(t testing.TB) string {
-	t.Helper()
+// upgradingCommand runs the command of docs/upgrading.md that begins so, and returns what
+// it prints.
+func (w *world) upgradingCommand(begins string) string {
+	w.t.Helper()
 	page, err := os.ReadFile("../docs/upgrading.md")
-	require.NoError(t, err)
-	command := regexp.MustCompile(`(?m)^temporal workflow reset (?:.*\\\n)*.*$`).Find(page)
-	require.NotEmpty(t, command)
-	return string(command)
+	require.NoError(w.t, err)
+	found := regexp.MustCompile(`(?m)^`+begins+` (?:.*\\\n)*.*$`).FindAll(page, -1)
+	require.Len(w.t, found, 1, "%s", begins)
+	cli, err := devstack.TemporalCLI(w.t.Context(), os.Stderr)
+	require.NoError(w.t, err)
+	command := exec.CommandContext(w.t.Context(), "sh", "-c", string(found[0]))
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "TEMPORAL_ADDRESS="+w.address, "TEMPORAL_NAMESPACE="+w.namespace)
+	out, err := command.CombinedOutput()
+	require.NoError(w.t, err, string(out))
+	return string(out)
+}
+
+// backlogs waits until the documented command counts as many requests' workflows.
+func (w *world) backlogs(want string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		return strings.TrimSpace(w.upgradingCommand("temporal workflow count")) == "Total: "+want
+	}, patience, 200*time.Millisecond)
+}
+
+// countRuns counts runs in the server's list, which may be some moments old.
+func (w *world) countRuns(query string) int64 {
+	w.t.Helper()
+	count, err := w.client.CountWorkflow(w.t.Context(), &workflowservice.CountWorkflowExecutionsRequest{Namespace: w.namespace, Query: query})
+	require.NoError(w.t, err)
+	return count.GetCount()
+}
+
+// triggered waits until something holds, and starts a schedule's next round meanwhile.
+func (w *world) triggered(schedule string, holds func() bool) {
+	w.t.Helper()
+	handle := w.client.ScheduleClient().GetHandle(w.t.Context(), schedule)
+	require.Eventually(w.t, func() bool {
+		return holds() || handle.Trigger(w.t.Context(), client.ScheduleTriggerOptions{}) != nil
+	}, patience, 500*time.Millisecond, "%s does nothing", schedule)
 }
 
 // TestRollBack proves that the documented way back to an older build keeps every request
 // that the operator workflow has taken, before and during, and every bulk operation, and
-// repeats none; and that the newer build can come again.
+// repeats none; that the sweep and the retention go on; that a request which was handed
+// over, and a job that has waited for a worker which knows its type, wait for the newer
+// build; and that this can come again.
 func TestRollBack(t *testing.T) {
 	t.Parallel()
 	path := buildOlder(t)
-	cli, err := devstack.TemporalCLI(t.Context(), os.Stderr)
-	require.NoError(t, err)
 	w := newWorld(t)
 	stopJobs := w.startJobs(handlers{"Fail": fail})
 	stopNewer := w.startNewer()
 	w.waitOperator()
 	running := w.plan12("running", 2)
 	paused := w.plan12("paused", 2)
-	dead := w.deadJob()
+	dead, locked := w.deadJob(), w.deadJob()
 	stopJobs() // the replays' own jobs are of no interest
+	stopOthers := w.startJobsOn("late", handlers{"Other": fail})
+	late, err := w.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: deadletter.DefaultTaskQueue}, job.WorkflowType, map[string]any{
+		"type": "Late", "task_queue": "late", "policy": map[string]any{"base_delay": "2s", "backoff_multiplier": 1},
+	})
+	require.NoError(t, err)
+
+	// What hangs when the operator workflow ends goes to a workflow of its own.
+	unlock := w.lockRow(locked.GetID())
+	w.signal(job.PurgeMessage, job.PurgeInput{WorkflowID: locked.GetID(), RequestID: "hung"})
+	require.Eventually(t, func() bool { return w.waitingForLocks() > 0 }, patience, 20*time.Millisecond)
+	first := w.operatorRun()
+	require.NoError(t, w.client.CancelWorkflow(t.Context(), deadletter.OperatorWorkflowID, first))
+	w.backlogs("1")
+	w.startOperatorWith(job.OperatorInput{Version: job.OperatorVersion}) // as a worker does once a minute
+
 	sent := 0
 	signal := func() {
 		for _, id := range []string{"", "", w.namespace + time.Now().String()} {
-			require.NoError(t, w.client.SignalWorkflow(t.Context(), deadletter.OperatorWorkflowID, "", job.ReplayMessage, job.ReplayInput{WorkflowID: dead.GetID(), RequestID: id}))
+			w.signal(job.ReplayMessage, job.ReplayInput{WorkflowID: dead.GetID(), RequestID: id})
 			sent++
 		}
 	}
@@ -167,8 +219,19 @@ func TestRollBack(t *testing.T) {
 	require.NoError(t, w.operator.PausePlan(t.Context(), paused.ID, "carl"))
 	w.inState(paused, job.PlanPaused)
 	w.applyFirst(running)
+	for _, kind := range []string{job.SweepWorkflowType, job.RetentionWorkflowType} {
+		require.Eventually(t, func() bool {
+			return w.countRuns("ExecutionStatus = 'Running' AND WorkflowType = '"+kind+"'") == 1
+		}, patience, 50*time.Millisecond, "%s does not stay", kind)
+	}
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(w.history(late), func(e *historypb.HistoryEvent) bool { return e.GetMarkerRecordedEventAttributes() != nil })
+	}, patience, 50*time.Millisecond, "%s has no grace", late.GetID())
+	stopOthers()
 	stopNewer()
 	signal() // which no worker has seen
+	terminated := w.enqueue(deadletter.Job{Type: "Fail", TaskQueue: "nobody"})
+	w.terminate(terminated, "")
 	stopOlder := w.startOlder(path)
 	w.stuck(deadletter.OperatorWorkflowID)
 	w.stuck(job.BulkWorkflowID(running.ID))
@@ -177,20 +240,29 @@ func TestRollBack(t *testing.T) {
 	go func() { update <- w.persistentUpdate(t.Context(), job.ReplayInput{WorkflowID: dead.GetID()}) }()
 	sent++
 
-	command := exec.CommandContext(t.Context(), "sh", "-c", rollBackCommand(t))
-	command.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "TEMPORAL_ADDRESS="+w.address, "TEMPORAL_NAMESPACE="+w.namespace)
-	out, err := command.CombinedOutput()
-	require.NoError(t, err, string(out))
+	w.upgradingCommand("temporal workflow reset")
+	w.upgradingCommand("temporal workflow terminate")
 	signal()
 	require.NoError(t, <-update)
 	carriedOut()
 	running = w.ended(running)
 	require.Equal(t, job.BulkProgress{PlanID: running.ID, State: job.PlanFinished, Members: 12, Done: 12}, running.Progress())
 	require.Equal(t, job.PlanPaused, w.inState(paused, job.PlanPaused).State)
+	w.triggered(job.SweepScheduleID, func() bool {
+		_, err := w.store.Get(t.Context(), w.key(terminated))
+		return err == nil
+	})
+	w.triggered(job.RetentionScheduleID, func() bool {
+		return w.countRuns("ExecutionStatus = 'Completed' AND WorkflowType = '"+job.RetentionWorkflowType+"'") > 0
+	})
+	w.stuck(late.GetID())
+	w.backlogs("1")
 
 	stopOlder()
 	signal()
 	w.startNewer()
+	w.startJobsOn("late", handlers{"Late": func(context.Context) error { return nil }})
+	unlock()
 	carriedOut()
 	require.NoError(t, w.operator.ResumePlan(t.Context(), paused.ID, "carl"))
 	paused = w.ended(paused)
@@ -198,6 +270,9 @@ func TestRollBack(t *testing.T) {
 	require.Len(t, w.replaysOf(dead), sent)
 	started, distinct := w.started()
 	require.Equal(t, []int{24 + sent, 25}, []int{started, distinct})
+	require.NoError(t, w.wait(late, nil))
+	w.backlogs("0")
+	require.Equal(t, []string{"move", "purge"}, w.verbs(w.key(locked)))
 }
 
 // persistentUpdate asks until there is an answer, as a caller does whose update was cut

@@ -22,8 +22,8 @@ const (
 	largeRequest = 256 << 10
 )
 
-// Backlog carries out requests that the operator workflow has accepted and could not take
-// along: registered as job.BacklogWorkflowType. It has no doors, and ends when each is
+// Backlog carries out requests that the operator workflow has accepted and not finished
+// when its run ended: registered as job.BacklogWorkflowType. It has no doors, and ends when each is
 // carried out or refused, even when it is cancelled.
 func (w Workflows) Backlog(ctx workflow.Context, in job.Backlog, large converter.RawValue) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
@@ -39,11 +39,16 @@ func (w Workflows) Backlog(ctx workflow.Context, in job.Backlog, large converter
 	return workflow.NewContinueAsNewError(ctx, job.BacklogWorkflowType, backlog(box.live)...)
 }
 
-// handOver waits a moment for what is running, and gives so much of what is then not
-// finished to backlogs that at most keep bytes are left for the next run. It is bounded
-// in time, whatever hangs: an activity that goes on in an ended run is the same request
+// handOver waits a moment for what is running, and gives what is then not finished to
+// backlogs, but for what the box keeps for the next run; a cancelled one has no next. A
+// backlog has a type that no older build knows, and so waits for a newer worker, where an
+// older one would not read the input of the operator workflow. It is bounded in time, whatever hangs: an activity that goes on in an ended run is the same request
 // as the one that the other run starts.
-func (b *inbox) handOver(ctx workflow.Context, keep int) {
+func (b *inbox) handOver(ctx workflow.Context, cancelled error) {
+	keep := b.keep
+	if cancelled != nil {
+		keep = 0
+	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	b.finishRunning(ctx)
 	b.leaving = true
@@ -52,7 +57,7 @@ func (b *inbox) handOver(ctx workflow.Context, keep int) {
 		// accepted too: a new run does not get them.
 		_ = workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 		b.receive(ctx)
-		if size(b.live...) <= keep {
+		if len(b.live) == 0 || size(b.live...) <= keep {
 			return
 		}
 		if part := b.part(); startBacklog(ctx, part) == nil {

@@ -36,6 +36,9 @@ type inbox struct {
 	dropsMisshapen bool
 	// maxHistory is after how many events a fair run hands over.
 	maxHistory int
+	// keep is how many bytes of requests the run leaves for the next one: none since
+	// version 2 of job.OperatorVersion.
+	keep int
 	// closed is true of a box without doors.
 	closed bool
 	// leaving is true when the run does not wait any more for what it has started.

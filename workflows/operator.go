@@ -45,14 +45,15 @@ const (
 	// readsInput is the change since when the operator workflow has an input. A run with an
 	// input that lacks it was begun by a worker of an older build.
 	readsInput = "operator-reads-input"
-	// handsOver is the change since when it hands over what is not finished.
+	// handsOver is the change since when it hands over what is not finished. Its version 2
+	// is that of job.OperatorVersion.
 	handsOver = "operator-hands-over"
 )
 
 // Operator is the door for signals and updates: registered as
 // job.OperatorWorkflowType, one instance, job.OperatorWorkflowID. It runs until
 // it is cancelled. What it has accepted is carried out or refused, with an event, even
-// then: a run that ends hands what it has not finished to the next one, or to a Backlog.
+// then: a run that ends hands what it has not finished to a Backlog.
 //
 // Signals and updates "replay", "purge", "edit", "plan", "note" and "pin" take the
 // input of that name of package job. The updates of replay and edit return a
@@ -63,6 +64,9 @@ func (w Workflows) Operator(ctx workflow.Context, in job.OperatorInput) error {
 	box := w.newInbox(ctx)
 	box.dropsMisshapen = before(ctx, heedMisshapen)
 	box.fair = in.Version > 0 && !before(ctx, readsInput)
+	if in.Version == 1 {
+		box.keep = maxHandedOver
+	}
 	if in.MaxHistory > 0 {
 		box.maxHistory = min(in.MaxHistory, maxOperatorHistory)
 	}
@@ -107,7 +111,7 @@ func (b *inbox) serve(ctx workflow.Context) error {
 			return b.waiting() || b.startable() || b.served() || historyIsLong(ctx, b.maxHistory)
 		})
 		if err != nil || historyIsLong(ctx, b.maxHistory) {
-			b.handOver(ctx, keepUnless(err))
+			b.handOver(ctx, err)
 			return err
 		}
 		if b.served() {
@@ -140,10 +144,16 @@ func (b *inbox) serveAsBefore(ctx workflow.Context) error {
 		length := func() int { return workflow.GetInfo(ctx).GetCurrentHistoryLength() / step }
 		now := length()
 		asks := err == nil || late
-		if asks && !before(ctx, fmt.Sprintf("%s-%d", handsOver, now*step)) {
-			b.fair = true
-			b.handOver(ctx, keepUnless(err))
-			return err
+		if asks {
+			version := workflow.GetVersion(ctx, fmt.Sprintf("%s-%d", handsOver, now*step), workflow.DefaultVersion, 2)
+			if version == 1 {
+				b.keep = maxHandedOver
+			}
+			if version != workflow.DefaultVersion {
+				b.fair = true
+				b.handOver(ctx, err)
+				return err
+			}
 		}
 		// Ends this run: all that was accepted first, signals that came meanwhile too.
 		rest, _ := workflow.NewDisconnectedContext(ctx)
@@ -153,15 +163,6 @@ func (b *inbox) serveAsBefore(ctx workflow.Context) error {
 			return err
 		}
 	}
-}
-
-// keepUnless says how many bytes of requests are for the next run: none if a
-// cancellation says that there is none.
-func keepUnless(cancelled error) int {
-	if cancelled != nil {
-		return 0
-	}
-	return maxHandedOver
 }
 
 // before reports whether the run began before a change. It must be asked when a run

@@ -94,7 +94,7 @@ func take[In input[In], Out any](b *inbox, options workflow.ActivityOptions, mes
 			}
 			if !r.done {
 				return out, temporal.NewApplicationError(
-					"the operator workflow goes on in a new run, and takes the request along: send the update again under its id, and it gets the answer",
+					"the operator workflow goes on in a new run, and the request is carried out: send the update again under its id, and it gets the answer",
 					job.HandedOverErrorType)
 			}
 			out, _ = r.out.(Out)
