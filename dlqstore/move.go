@@ -71,11 +71,27 @@ select no_options, no_payload_json, priority, dead_at from moved`
 // Superseded and the Pinned fields of dl are not written; neither dl nor attempts is altered.
 // Give each attempt a number of its own.
 func (s *Store) Move(ctx context.Context, dl *DeadLetter, attempts []Attempt, actor string, hook Hook) (moved bool, err error) {
+	if hook == nil && dl.Generation == 0 {
+		return s.moveAtOnce(ctx, dl, attempts, actor)
+	}
 	err = s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		moved, err = s.MoveTx(ctx, tx, dl, attempts, actor, withTheirSearchPath(hook))
 		return err
 	})
 	return moved && err == nil, err
+}
+
+// moveAtOnce is the move of a job that no replay started, without a hook: there is
+// nothing to decide between its statements.
+func (s *Store) moveAtOnce(ctx context.Context, dl *DeadLetter, attempts []Attempt, actor string) (moved bool, err error) {
+	if err := dl.check(); err != nil {
+		return false, fmt.Errorf("move %s: %w", dl.Key, err)
+	}
+	affected, err := s.atOnce(ctx, s.sql(moveDeadLetter), dl.stored().moveArgs(attempts, actor))
+	if err != nil {
+		return false, fmt.Errorf("move %s: %w", dl.Key, err)
+	}
+	return affected > 0, nil
 }
 
 // MoveTx is Move in the caller's transaction.
@@ -104,12 +120,8 @@ func (s *Store) MoveTx(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts 
 }
 
 func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attempts []Attempt, actor string) (moved bool, err error) {
-	args := dl.args()
-	args["actor"] = text.Bounded(actor, maxName)
-	args["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
-	maps.Copy(args, attemptArgs(attempts))
 	var noOptions, noPayloadJSON bool
-	err = tx.QueryRow(ctx, s.sql(moveDeadLetter), args).Scan(&noOptions, &noPayloadJSON, &dl.Priority, &dl.DeadAt)
+	err = tx.QueryRow(ctx, s.sql(moveDeadLetter), dl.moveArgs(attempts, actor)).Scan(&noOptions, &noPayloadJSON, &dl.Priority, &dl.DeadAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -127,6 +139,14 @@ func (s *Store) insertMove(ctx context.Context, tx pgx.Tx, dl *DeadLetter, attem
 		err = s.settleDead(ctx, tx, dl, actor)
 	}
 	return err == nil, err
+}
+
+func (dl *DeadLetter) moveArgs(attempts []Attempt, actor string) pgx.NamedArgs {
+	args := dl.args()
+	args["actor"] = text.Bounded(actor, maxName)
+	args["detail"] = encoded(map[string]any{"reason": string(dl.Reason), "job_type": dl.JobType, "attempts": dl.Attempts})
+	maps.Copy(args, attemptArgs(attempts))
+	return args
 }
 
 func (dl *DeadLetter) check() error {

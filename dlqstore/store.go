@@ -1,6 +1,7 @@
 package dlqstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,10 +193,51 @@ func (s *Store) inTx(ctx context.Context, begin string, fn func(ctx context.Cont
 	default:
 		err = classify(err)
 	}
-	if ofStandby(err) {
-		s.pool.Reset() // each of its connections may lead to the same server
-	}
+	s.noteStandby(err)
 	return err
+}
+
+// atOnce sends a whole transaction with one statement, which takes one round trip, and
+// returns how many rows that returned or changed. After an error the connection is still
+// in the transaction, and the pool drops it.
+func (s *Store) atOnce(ctx context.Context, statement string, args pgx.NamedArgs) (affected int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	begins := strings.Split(beginWrite+s.settings, "; ")
+	for _, begin := range begins {
+		batch.Queue(begin)
+	}
+	batch.Queue(statement, s.encoding.arguments(statement, []any{args})...)
+	batch.Queue(`commit`)
+	results := s.pool.SendBatch(ctx, batch)
+	if _, err = results.Exec(); err != nil {
+		_ = results.Close() // says the same
+		err = classify(refusedBegin(err))
+		s.noteStandby(err)
+		return 0, err
+	}
+	for range begins[1:] {
+		_, err = results.Exec()
+	}
+	tag, failed := results.Exec()
+	err = cmp.Or(err, failed)
+	if closed := results.Close(); err == nil {
+		err = closed // of the commit
+	}
+	if err != nil {
+		err = s.explained(ctx, classify(err), statement)
+	}
+	s.noteStandby(err)
+	return tag.RowsAffected(), err
+}
+
+// noteStandby drops the pool's connections after a write that a standby refused: each of
+// them may lead to the same server.
+func (s *Store) noteStandby(err error) {
+	if ofStandby(err) {
+		s.pool.Reset()
+	}
 }
 
 // badURL leaves out what the parser quotes: a password may be in it.
