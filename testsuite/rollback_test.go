@@ -30,7 +30,7 @@ import (
 
 // olderCommit is the build that TestRollBack goes back to. Its operator workflow and its
 // bulk operations are unversioned, and it does not know what newerBuild records.
-const olderCommit = "ab64176"
+const olderCommit = "ab64176c4b7502f2d627d371341fd636be5819bf"
 
 // buildOlder builds the reference worker of olderCommit.
 func buildOlder(t testing.TB) (path string) {
@@ -44,7 +44,8 @@ func buildOlder(t testing.TB) (path string) {
 		return string(out), err
 	}
 	if out, err := run("..", git, "cat-file", "-e", olderCommit+"^{commit}"); err != nil {
-		devtest.Missing(t, "commit "+olderCommit+" in the repository's history", "clone it whole: git fetch --unshallow ("+strings.TrimSpace(out)+")")
+		// No install brings it, so this is no failure with DEADLETTER_REQUIRE_ALL=1 either.
+		t.Skipf("SKIPPED: this test needs commit %s in the repository's history; clone it whole: git fetch --unshallow (%s)", olderCommit, strings.TrimSpace(out))
 	}
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)

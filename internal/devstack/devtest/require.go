@@ -15,17 +15,11 @@ const requireAllEnv = "DEADLETTER_REQUIRE_ALL"
 func Require(tb testing.TB, program, install string) string {
 	tb.Helper()
 	path, err := exec.LookPath(program)
+	if err != nil && os.Getenv(requireAllEnv) == "1" {
+		tb.Fatalf("%s is missing and %s=1 asks for it; install it with: %s", program, requireAllEnv, install)
+	}
 	if err != nil {
-		Missing(tb, program, "install it with: "+install)
+		tb.Skipf("SKIPPED: this test needs %s; install it with: %s", program, install)
 	}
 	return path
-}
-
-// Missing skips a test, or fails it, as Require does: what is missing, and how to get it.
-func Missing(tb testing.TB, what, remedy string) {
-	tb.Helper()
-	if os.Getenv(requireAllEnv) == "1" {
-		tb.Fatalf("%s is missing and %s=1 asks for it; %s", what, requireAllEnv, remedy)
-	}
-	tb.Skipf("SKIPPED: this test needs %s; %s", what, remedy)
 }
