@@ -64,7 +64,7 @@ func (a *Activities) BulkBegin(ctx context.Context, in job.BulkInput) (job.BulkP
 	}
 	plan, err := a.Store.BeginPlan(ctx, info.Namespace, in.PlanID, in.Actor, in.Settings)
 	if err != nil {
-		return job.BulkPlan{}, final(err)
+		return job.BulkPlan{}, finalWork(err)
 	}
 	return job.BulkPlan{Verb: plan.Verb, Settings: plan.Parameters.WithDefaults(), Progress: plan.Progress()}, nil
 }
@@ -76,7 +76,7 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	info := activity.GetInfo(ctx)
 	plan, err := a.Store.Plan(ctx, info.Namespace, in.PlanID)
 	if err != nil {
-		return job.BulkStepped{}, final(err)
+		return job.BulkStepped{}, finalWork(err)
 	}
 	switch {
 	case plan.State.IsFinal():
@@ -94,11 +94,11 @@ func (a *Activities) BulkStep(ctx context.Context, in job.BulkStep) (job.BulkSte
 	err = step.stretch(heeding, in.Limit)
 	stop()
 	if err != nil {
-		return job.BulkStepped{}, final(err)
+		return job.BulkStepped{}, finalWork(err)
 	}
 	plan, err = a.Store.Plan(context.WithoutCancel(ctx), info.Namespace, in.PlanID)
 	if err != nil {
-		return job.BulkStepped{}, final(err)
+		return job.BulkStepped{}, finalWork(err)
 	}
 	return job.BulkStepped{Taken: int(plan.Progress().Ended() - began), Progress: plan.Progress()}, nil
 }
@@ -167,7 +167,7 @@ func (s *bulkStep) next(ctx context.Context, limit int) (more bool, err error) {
 	chunk, cancel := context.WithTimeout(context.WithoutCancel(ctx), bulkChunkLimit)
 	defer cancel()
 	taken, err := s.chunk(chunk, members)
-	if errors.Is(err, dlqstore.ErrRejected) {
+	if rejectsMember(err) {
 		taken, err = s.oneByOne(chunk, members)
 	}
 	s.mu.Lock()
@@ -237,12 +237,18 @@ func (s *bulkStep) chunk(ctx context.Context, members []dlqstore.Member) (taken 
 	})
 }
 
+// rejectsMember reports whether Postgres rejects what a member has in it: a schema that
+// does not fit is no member's fault.
+func rejectsMember(err error) bool {
+	return errors.Is(err, dlqstore.ErrRejected) && !errors.Is(err, dlqstore.ErrSchema)
+}
+
 // oneByOne is chunk for members of which Postgres rejects one at least: that one fails,
 // with the cause, and the others do not.
 func (s *bulkStep) oneByOne(ctx context.Context, members []dlqstore.Member) (taken int, err error) {
 	for i := range members {
 		n, err := s.chunk(ctx, members[i:i+1])
-		if errors.Is(err, dlqstore.ErrRejected) {
+		if rejectsMember(err) {
 			failed := dlqstore.MemberEnd{Position: members[i].Position, State: dlqstore.ItemFailed, Error: err.Error()}
 			n, err = 1, s.store.EndMemberReplays(ctx, s.plan, nil, []dlqstore.MemberEnd{failed})
 		}
@@ -330,7 +336,7 @@ func (a *Activities) BulkWatch(ctx context.Context, in job.BulkWatch) (job.BulkO
 	for {
 		outcomes, err := a.Store.Outcomes(ctx, in.PlanID)
 		if err != nil || !in.Wait || outcomes.Open == 0 || outcomes.LeastRefailShare() > in.MaxRefail || time.Since(began) > bulkWatch {
-			return outcomes, final(err)
+			return outcomes, finalWork(err)
 		}
 		activity.RecordHeartbeat(ctx)
 		select {
@@ -347,12 +353,12 @@ func (a *Activities) BulkMark(ctx context.Context, in job.BulkMark) (job.BulkPro
 	info := activity.GetInfo(ctx)
 	if in.State.IsFinal() {
 		if err := a.finishBegun(ctx, info, in.PlanID); err != nil {
-			return job.BulkProgress{}, final(err)
+			return job.BulkProgress{}, finalWork(err)
 		}
 	}
 	plan, err := a.Store.MarkPlan(ctx, info.Namespace, in.PlanID, in.State, in.Actor, in.Cause)
 	if err != nil {
-		return job.BulkProgress{}, final(err)
+		return job.BulkProgress{}, finalWork(err)
 	}
 	return plan.Progress(), nil
 }

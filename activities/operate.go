@@ -193,6 +193,9 @@ func (a *Activities) Settle(ctx context.Context, in job.SettleInput) error {
 		Replayed:   in.Replayed,
 		Actor:      runtimeActor,
 	})
+	if errors.Is(err, dlqstore.ErrSchema) {
+		return err // and no refusal, see finalWork
+	}
 	return final(a.Store.NoteRefusal(ctx, dlqstore.Asked{Verb: dlqstore.VerbSettle, Key: key, Actor: runtimeActor}, err))
 }
 
@@ -239,4 +242,13 @@ func final(err error) error {
 		})
 	}
 	return err
+}
+
+// finalWork is final for work that was accepted long ago. A schema that does not fit is
+// waited for, as an outage is: it may be on its way back from a dump.
+func finalWork(err error) error {
+	if errors.Is(err, dlqstore.ErrSchema) {
+		return err
+	}
+	return final(err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 
@@ -27,13 +28,28 @@ func (a *Activities) Plan(ctx context.Context, in job.PlanInput, by job.Sender) 
 		}, err)
 	}
 	stopBeating := beatWhile(ctx)
-	plan, err := a.Store.CreatePlan(ctx, request)
+	plan, err := a.createPlan(ctx, request)
 	stopBeating()
 	if err != nil {
 		return nil, final(err)
 	}
 	plan.Parameters.Edit = "" // what the caller knows might make the answer too large
 	return plan, nil
+}
+
+// planTurn is how long a plan waits for its turn in one try: the store's five minutes must
+// fit into what is left of the try.
+const planTurn = 30 * time.Second
+
+func (a *Activities) createPlan(ctx context.Context, request dlqstore.PlanRequest) (*dlqstore.Plan, error) {
+	waiting, cancel := context.WithTimeout(ctx, planTurn)
+	defer cancel()
+	done, err := a.turn(waiting, dlqstore.VerbPlan)
+	if err != nil {
+		return nil, fmt.Errorf("activities: wait for other plans: %w", err)
+	}
+	defer done()
+	return a.Store.CreatePlan(ctx, request)
 }
 
 func planRequest(in job.PlanInput, namespace string) (dlqstore.PlanRequest, error) {

@@ -189,3 +189,47 @@ func TestSettleRejected(t *testing.T) {
 	require.Len(t, causes, 1)
 	require.Contains(t, causes[0], "42501")
 }
+
+// TestSchemaAway proves that a bulk operation and the end of a replayed job wait for
+// tables that are missing for a while, as during the restore of a dump, and fail no
+// member for it.
+func TestSchemaAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	release := make(chan struct{})
+	w.startJobs(handlers{"Fail": fail, "Later": func(context.Context) error {
+		if calls.Add(1) == 1 {
+			return fmt.Errorf("not yet")
+		}
+		<-release
+		return nil
+	}})
+	stop := w.startDLQ(nil)
+	w.cloneDead(w.deadJob(), "bulk-", 4)
+	stop()
+	plan := w.plan(dlqstore.PlanRequest{Verb: job.BulkReplay, All: true})
+	w.apply(plan)
+	w.exec(`alter table deadletter.replays rename to away`)
+	w.startDLQ(nil)
+	w.failedOnce(w.client.GetWorkflow(t.Context(), job.BulkWorkflowID(plan.ID), ""))
+	w.exec(`alter table deadletter.away rename to replays`)
+	plan = w.ended(plan)
+	require.Equal(t, job.BulkProgress{PlanID: plan.ID, State: job.PlanFinished, Members: 5, Done: 5}, plan.Progress())
+
+	dead := w.enqueue(deadletter.Job{Type: "Later", Policy: quick(1)})
+	require.Error(t, w.wait(dead, nil))
+	replayed := w.replay(dead, "")
+	w.pendingIn(enumspb.PENDING_ACTIVITY_STATE_STARTED)(replayed)
+	w.exec(`alter table deadletter.replays rename to away`)
+	close(release)
+	w.failedOnce(replayed)
+	w.exec(`alter table deadletter.away rename to replays`)
+	require.NoError(t, w.wait(replayed, nil))
+	var outcome string
+	require.NoError(t, w.store.Pool().QueryRow(t.Context(),
+		`select outcome from deadletter.replays where new_workflow_id = $1`, replayed.GetID()).Scan(&outcome))
+	require.Equal(t, string(job.OutcomeSucceeded), outcome)
+	causes, _ := w.causes(dlqstore.VerbSettle)
+	require.Empty(t, causes)
+}

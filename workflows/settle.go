@@ -26,7 +26,7 @@ func (w Workflows) settle(ctx workflow.Context, j running, outcome job.Outcome) 
 	ctx = workflow.WithActivityOptions(ctx, w.storeActivityOptions())
 	input := job.SettleInput{Outcome: outcome, Replayed: j.lineage.Generation > 0, FirstRunID: info.FirstRunID}
 	if err := workflow.ExecuteActivity(ctx, job.SettleActivityType, input).Get(ctx, nil); err != nil {
-		// Only a person ends it with an error; the job's own end does not hang on it.
+		// A person has ended it, or Postgres rejects it; the job's own end does not hang on it.
 		workflow.GetLogger(ctx).Warn("deadletter: the outcome was not noted", "error", err)
 	}
 }
