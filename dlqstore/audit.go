@@ -85,7 +85,7 @@ func (s *Store) NoteRefusal(ctx context.Context, asked Asked, err error) error {
 // detail is a JSON object. With unlessDone it writes none if the request has been
 // carried out after all.
 func (s *Store) Refuse(ctx context.Context, asked Asked, detail string, unlessDone bool) error {
-	if err := s.writeRefusal(ctx, asked, detail, unlessDone); err != nil {
+	if err := s.writeRefusal(ctx, asked, withoutNUL(detail), unlessDone); err != nil {
 		return fmt.Errorf("refuse request %q: %w", asked.RequestID, err)
 	}
 	return nil

@@ -131,7 +131,7 @@ var (
 
 // longTexts are arguments for columns without an index.
 var longTexts = map[string]bool{
-	"error_message": true, "error_stack": true, "note": true, "cause": true, "errors": true, "tag_key": true, "tag_value": true,
+	"error_message": true, "error_stack": true, "error_messages": true, "error_stacks": true, "note": true, "cause": true, "errors": true, "tag_key": true, "tag_value": true,
 }
 
 // arguments returns the arguments of a statement as the database holds them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -135,4 +136,44 @@ func TestEncodingOfCallersTransaction(t *testing.T) {
 	notes, err := store.Notes(t.Context(), key, "")
 	require.NoError(t, err)
 	require.Equal(t, `\u65e5`, notes[0].Text)
+}
+
+// TestEncodedAttempts proves that the errors of attempts are kept as whole as the last
+// one, and that a job whose id the database cannot hold is left for people: under the id
+// that is stored no try would find it.
+func TestEncodedAttempts(t *testing.T) {
+	t.Parallel()
+	store := openAt(t, encodedDatabase(t, "LATIN1"))
+	tried := attempts(1)
+	tried[0].ErrorMessage = strings.Repeat("語", 300)
+	dl := letter(keyOf("long"))
+	moved, err := store.Move(t.Context(), dl, tried, "worker", nil)
+	require.NoError(t, err)
+	require.True(t, moved)
+	kept, err := store.Attempts(t.Context(), dl.Key)
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat(`\u8a9e`, 300), kept[0].ErrorMessage)
+
+	for _, id := range []string{"日", "é"} {
+		require.NoError(t, store.LeaveJob(t.Context(), keyOf(id), time.Now(), "why"))
+	}
+	left, err := store.LeftJobs(t.Context(), "default", "")
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	for _, l := range left {
+		require.Equal(t, l.WorkflowID == "é", l.NextAt != nil, l.WorkflowID)
+	}
+}
+
+// TestRefuseNUL proves that a cause with a character that jsonb cannot hold does not keep
+// the event of a refusal from being written.
+func TestRefuseNUL(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	asked := dlqstore.Asked{Verb: dlqstore.VerbNote, Key: keyOf("a"), Actor: "ann", RequestID: "r"}
+	require.NoError(t, store.Refuse(t.Context(), asked, `{"cause": "encoding a\u0000b"}`, false))
+	events, _, err := store.ListEvents(t.Context(), dlqstore.EventFilter{}, dlqstore.EventPage{})
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+	require.JSONEq(t, `{"cause": "encoding a\ufffdb"}`, string(events[0].Detail))
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// upsertLeft doubles the wait with each try, up to an hour. A key that Postgres
-	// cannot hold is kept for people only: no other try would find that job.
+	// upsertLeft doubles the wait with each try, up to an hour. A key that the database
+	// cannot hold as it is is kept for people only: no other try would find that job.
 	upsertLeft = `
 insert into {schema}.sweep_left as l (namespace, run_id, workflow_id, closed_at, error, next_at)
 values (@namespace, @run_id, @workflow_id, @closed_at, @error, case when @retried then now() + interval '10 seconds' end)
@@ -68,7 +68,7 @@ func scanLeft(row pgx.CollectableRow) (l LeftJob, err error) {
 func (s *Store) LeaveJob(ctx context.Context, key Key, closedAt time.Time, cause string) error {
 	args := pgx.NamedArgs{
 		"namespace": text.Holdable(key.Namespace), "run_id": text.Holdable(key.RunID), "workflow_id": text.Holdable(key.WorkflowID),
-		"closed_at": closedAt, "error": text.Bounded(cause, maxName), "retried": key.holdable(),
+		"closed_at": closedAt, "error": text.Bounded(cause, maxName), "retried": key.holdable() && s.encoding.held(key) == key,
 	}
 	err := s.inTx(ctx, beginWrite, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql(upsertLeft), args)

@@ -48,8 +48,10 @@ func firstRunes(s string, n int) string {
 // holdableJSON is encoded for texts that no caller has made holdable: jsonb takes
 // no \u0000. One behind a backslash of its own is not that, but a text of six letters,
 // as where JSON is in a JSON text.
-func holdableJSON(value any) string {
-	return escapes.ReplaceAllStringFunc(encoded(value), func(escape string) string {
+func holdableJSON(value any) string { return withoutNUL(encoded(value)) }
+
+func withoutNUL(encoded string) string {
+	return escapes.ReplaceAllStringFunc(encoded, func(escape string) string {
 		if escape == `\u0000` {
 			return `\ufffd`
 		}

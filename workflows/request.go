@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/deadletter-dev/deadletter/internal/text"
 	"github.com/deadletter-dev/deadletter/job"
 )
 
@@ -48,7 +49,7 @@ func take[In input[In], Out any](b *inbox, options workflow.ActivityOptions, mes
 	s.perform = func(ctx workflow.Context, r *request) error {
 		var in In
 		if err := converter.GetDefaultDataConverter().FromPayload(r.payload, &in); err != nil {
-			return b.refuse(r, in.Signed(r.ID, r.Via), "the request cannot be read as JSON: its encoding is "+encoding(r.payload), false)
+			return b.refuse(r, in.Signed(r.ID, r.Via), "the request cannot be read as JSON: its encoding is "+text.Clipped(encoding(r.payload), maxFaultText), false)
 		}
 		signed := in.Signed(r.ID, r.Via)
 		if size := encodedSize(signed); size > maxRequest && !b.dropsMisshapen {
