@@ -189,6 +189,7 @@ func queryText[T any](ctx context.Context, s *Store, begin, text string, args pg
 	})
 	batch.Queue(`commit`)
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		conn.Release() // the question needs a connection, and this may be the pool's last
 		return nil, s.explained(ctx, classify(err), text)
 	}
 	return found, nil
