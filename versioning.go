@@ -148,8 +148,8 @@ func routed(routing *taskqueuepb.TaskQueueVersioningInfo, version string) bool {
 // autoUpgrade lets a run follow its task queue's current version, unless a person has
 // pinned this very run.
 func (v *versioning) autoUpgrade(ctx context.Context, run *commonpb.WorkflowExecution) error {
-	description, err := v.client.DescribeWorkflowExecution(ctx, run.GetWorkflowId(), run.GetRunId())
-	if err == nil && description.GetWorkflowExecutionInfo().GetVersioningInfo().GetVersioningOverride() == nil {
+	description, err := v.client.DescribeWorkflow(ctx, run.GetWorkflowId(), run.GetRunId())
+	if err == nil && description.RawResponse.GetWorkflowExecutionInfo().GetVersioningInfo().GetVersioningOverride() == nil {
 		_, err = v.client.UpdateWorkflowExecutionOptions(ctx, client.UpdateWorkflowExecutionOptionsRequest{
 			WorkflowId: run.GetWorkflowId(), RunId: run.GetRunId(),
 			WorkflowExecutionOptionsChanges: client.WorkflowExecutionOptionsChanges{

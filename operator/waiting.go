@@ -61,12 +61,14 @@ func (w *Waiting) onFailingTask() bool {
 	return w != nil && (w.Kind == WaitUnregisteredWorkflow || w.Kind == WaitWorkflowTaskFailing)
 }
 
+// timeForm writes a time of UTC into a text for people.
+const timeForm = "2006-01-02 15:04:05Z"
+
 // waitingForTime is over at a time.
 func waitingForTime(kind WaitKind, what string, until *time.Time, attempt int) *Waiting {
-	w := &Waiting{Kind: kind, Attempt: attempt, Until: until}
-	w.Text = what
+	w := &Waiting{Kind: kind, Attempt: attempt, Until: until, Text: what}
 	if until != nil {
-		w.Text += " until " + until.UTC().Format("2006-01-02 15:04:05Z")
+		w.Text += " until " + until.UTC().Format(timeForm)
 	}
 	w.Text += fmt.Sprintf(", then attempt %d", attempt)
 	return w
@@ -87,7 +89,7 @@ func (w *Waiting) answer(state QueueState) {
 		return
 	case state.quiet():
 		w.Text = fmt.Sprintf("waits on %s: its workers have not asked for a task since %s: they are busy, or have stopped",
-			state.QueueName, state.LastPollAt.UTC().Format("2006-01-02 15:04:05Z"))
+			state.QueueName, state.LastPollAt.UTC().Format(timeForm))
 	default:
 		w.Text = fmt.Sprintf("waits for a free worker on %s, which %s", state.QueueName, counted(state.Pollers, "worker polls", "workers poll"))
 	}
@@ -131,7 +133,7 @@ func waitingOf(activity *workflowpb.PendingActivityInfo, queue string) *Waiting 
 func waitingPaused(pause *workflowpb.PendingActivityInfo_PauseInfo, attempt int) *Waiting {
 	w := &Waiting{Kind: WaitPaused, Attempt: attempt, Text: "its activity is paused"}
 	if at := timeOf(pause.GetPauseTime()); at != nil {
-		w.Text += " since " + at.UTC().Format("2006-01-02 15:04:05Z")
+		w.Text += " since " + at.UTC().Format(timeForm)
 	}
 	if by := pause.GetManual(); by != nil {
 		w.Text += " by " + text.Bounded(by.GetIdentity(), maxPendingFailure)

@@ -82,7 +82,7 @@ func TestForeignIDs(t *testing.T) {
 	require.Equal(t, "from Go", echoed)
 	_, err = deadletter.Enqueue(t.Context(), w.client, deadletter.Job{ID: "ünï-3", Type: "Echo", TaskQueue: w.queue}, "")
 	require.ErrorContains(t, err, "client.Options.Plugins")
-	_, err = able.DescribeWorkflowExecution(t.Context(), "ünï-3", "")
+	_, err = able.DescribeWorkflow(t.Context(), "ünï-3", "")
 	require.ErrorContains(t, err, "not found")
 
 	terminated := start("заказ\t3", "nobody")

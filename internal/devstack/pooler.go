@@ -49,15 +49,7 @@ func StartPooler(ctx context.Context, opts PoolerOptions) (*Pooler, error) {
 	if err != nil || server.User == nil {
 		return nil, errors.New("devstack: start pgbouncer: the server's URL must have a user and a password")
 	}
-	as, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
-	base, err := tempBase(as)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := newTempDir(base, "pgbouncer", as)
+	dir, as, err := unprivilegedDir("pgbouncer")
 	if err != nil {
 		return nil, err
 	}

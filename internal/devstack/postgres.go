@@ -64,15 +64,7 @@ func startPostgres(ctx context.Context, opts PostgresOptions, password string, f
 	if err != nil {
 		return nil, err
 	}
-	as, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
-	base, err := tempBase(as)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := newTempDir(base, "pg", as)
+	dir, as, err := unprivilegedDir("pg")
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,21 @@ func (d *tempDir) remove() error {
 	return fmt.Errorf("devstack: remove temporary folder: %w", err)
 }
 
+// unprivilegedDir makes a temporary folder for a server that must not run as root, and
+// returns the account for it, nil for our own.
+func unprivilegedDir(name string) (*tempDir, *account, error) {
+	as, err := unprivileged()
+	if err != nil {
+		return nil, nil, err
+	}
+	base, err := tempBase(as)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := newTempDir(base, name, as)
+	return dir, as, err
+}
+
 // tempBase returns the folder for temporary folders: the system's, or /tmp when
 // the account cannot reach that one because a parent is closed to it.
 func tempBase(as *account) (string, error) {
