@@ -42,7 +42,8 @@ func TestFilterJSON(t *testing.T) {
 		require.Nil(t, f.DeadBefore)
 	}
 
-	for _, text := range []string{`{"jobtype": "x"}`, `{"where": ["args"]}`, `{"where": [1]}`, `{"dead_after": "yesterday"}`, `{"generation": 1.5}`, `[]`,
+	for _, text := range []string{
+		`{"jobtype": "x"}`, `{"where": ["args"]}`, `{"where": [1]}`, `{"dead_after": "yesterday"}`, `{"generation": 1.5}`, `[]`,
 		`{"Job_Type": "x"}`, `{"job_type": "x", "job_type": "y"}`, `{"tags": {"a": "1", "a": "2"}}`,
 	} {
 		var f dlqstore.Filter

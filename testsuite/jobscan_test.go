@@ -179,7 +179,7 @@ func TestRequestLimit(t *testing.T) {
 	require.Less(t, refused["DescribeWorkflowExecution"], 45)
 	require.Len(t, told, 1)
 	var limited *serviceerror.ResourceExhausted
-	require.True(t, errors.As(told[0], &limited))
+	require.ErrorAs(t, told[0], &limited)
 
 	// At the limit show asks again too, and does not take the server to be away.
 	var group errgroup.Group

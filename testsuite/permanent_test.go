@@ -125,8 +125,13 @@ func TestRefusedActor(t *testing.T) {
 	w.startDLQ(nil)
 	w.waitOperator()
 	wrong := []any{
-		nil, "not an object", []byte{0xff}, 7, map[string]any{"workflow_id": 5}, map[string]any{"unknown": 1, "workflow_id": "x"},
-		job.PurgeInput{}, job.PurgeInput{WorkflowID: "nobody"},
+		nil, "not an object",
+		[]byte{0xff},
+		7,
+		map[string]any{"workflow_id": 5},
+		map[string]any{"unknown": 1, "workflow_id": "x"},
+		job.PurgeInput{},
+		job.PurgeInput{WorkflowID: "nobody"},
 		converter.NewRawValue(&commonpb.Payload{ // six times as long when it is passed on
 			Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
 			Data:     []byte(`"` + strings.Repeat("<", 400_000) + `"`),

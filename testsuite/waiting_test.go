@@ -52,7 +52,8 @@ func TestWaitingForTime(t *testing.T) {
 		operator.WaitSnooze:     {deadletter.Job{Type: "Snooze"}, 1, "snoozes until 20"},
 		operator.WaitStartDelay: {deadletter.Job{Type: "Fail", StartDelay: time.Hour}, 1, "was started with a delay, and waits until 20"},
 		operator.WaitCircuitBreaker: {
-			deadletter.Job{Type: "Broken", Policy: deadletter.Policy{BaseDelay: 10 * time.Millisecond, CircuitBreakerDelay: time.Hour}}, 2,
+			deadletter.Job{Type: "Broken", Policy: deadletter.Policy{BaseDelay: 10 * time.Millisecond, CircuitBreakerDelay: time.Hour}},
+			2,
 			"waits because the circuit breaker of its type was open until 20",
 		},
 	} {

@@ -2,7 +2,6 @@ package pace_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -126,6 +125,6 @@ func TestEndWhileLimited(t *testing.T) {
 		err := describe(ctx, s)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		var limited *serviceerror.ResourceExhausted
-		require.True(t, errors.As(err, &limited), err)
+		require.ErrorAs(t, err, &limited)
 	})
 }
