@@ -24,6 +24,9 @@ const (
 	WaitRetry          WaitKind = "retry" // between two attempts
 	WaitSnooze         WaitKind = "snooze"
 	WaitCircuitBreaker WaitKind = "circuit_breaker"
+	// Until then too, for a worker that knows the job type: the last one did not, and the
+	// grace of the policy is not over.
+	WaitUnregisteredActivity WaitKind = "unregistered_activity"
 	// For a person, who paused the activity.
 	WaitPaused WaitKind = "paused"
 	// For a worker of TaskQueue: none polls it, or those that do are busy. WaitWorker
@@ -158,6 +161,9 @@ func (l *LiveJob) waitingBetween(described *workflowservice.DescribeWorkflowExec
 		return nil // a worker has it
 	case l.State == stateWaiting && l.LastErrorType == job.CircuitOpenErrorType:
 		return waitingForTime(WaitCircuitBreaker, "waits because the circuit breaker of its type was open", l.NextAttemptAt, l.Attempt)
+	case l.State == stateWaiting && job.IsUnknownType(l.LastErrorType, l.LastError, l.JobType):
+		what := fmt.Sprintf("waits, free of charge, because a worker of task queue %s does not know %s: start one that does; it waits", l.TaskQueue, l.JobType)
+		return waitingForTime(WaitUnregisteredActivity, what, l.NextAttemptAt, l.Attempt)
 	case l.State == stateWaiting:
 		return waitingForTime(WaitSnooze, "snoozes", l.NextAttemptAt, l.Attempt)
 	case l.NextAttemptAt != nil:

@@ -56,6 +56,11 @@ func TestWaitingForTime(t *testing.T) {
 			2,
 			"waits because the circuit breaker of its type was open until 20",
 		},
+		operator.WaitUnregisteredActivity: {
+			deadletter.Job{Type: "Unknown", Policy: deadletter.Policy{BaseDelay: time.Hour, MaxDelay: time.Hour, UnknownTypeGrace: 2 * time.Hour}},
+			1,
+			"does not know Unknown: start one that does; it waits until 20",
+		},
 	} {
 		waiting := w.waits(w.enqueue(c.job), kind)
 		require.Equal(t, c.attempt, waiting.Attempt, kind)
