@@ -35,7 +35,7 @@ func fingerprint(dl *dlqstore.DeadLetter, failure *failurepb.Failure) string {
 		message = failure.GetMessage() // not what the attempt before it said
 	}
 	switch {
-	case dl.Reason == job.ReasonUnknownJobType:
+	case dl.Reason == job.ReasonUnknownJobType, job.IsUnknownType(kind, message, dl.JobType):
 		// The message lists what the worker knows, in another order each time.
 		place = "unknown"
 	case place == "":

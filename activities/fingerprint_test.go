@@ -62,6 +62,17 @@ func TestFingerprint(t *testing.T) {
 	require.Regexp(t, "^[0-9a-f]{16}$", fingerprint(dl("", ""), nil))
 }
 
+// TestFingerprintOfUnknownType proves that the jobs which grew too old while no worker
+// knew their type are one group, whatever the workers said that they know.
+func TestFingerprintOfUnknownType(t *testing.T) {
+	t.Parallel()
+	tooOld := func(known string) string {
+		f := application(job.GoUnknownType, "unable to find activityType=T. Supported types: ["+known+"]", "", nil)
+		return fingerprint(&dlqstore.DeadLetter{JobType: "T", Reason: job.ReasonRetryLifetimeExpired, ErrorType: job.GoUnknownType, ErrorMessage: f.GetMessage()}, f)
+	}
+	require.Equal(t, tooOld("A, B"), tooOld("B, A"))
+}
+
 // TestWithoutParticulars proves what is taken out of a message, and what stays.
 func TestWithoutParticulars(t *testing.T) {
 	t.Parallel()

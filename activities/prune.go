@@ -42,7 +42,7 @@ func (a *Activities) Prune(ctx context.Context, state job.PruneOutput) error {
 	pruned, err := a.Store.Prune(ctx, dlqstore.PruneRequest{Namespace: info.Namespace, Actor: retentionActor, Within: pruneStretch})
 	stopBeating()
 	if err != nil && (len(pruned.ByPolicy) == 0 || errors.Is(err, context.Canceled)) {
-		return final(err)
+		return laterIfRejected(err)
 	}
 	return completePlain(ctx, service, info, job.PruneOutput{Pruned: pruned.ByPolicy, Done: pruned.Done, Begun: true, Every: state.Every})
 }

@@ -61,9 +61,21 @@ func (a *Activities) SweepPage(ctx context.Context, state job.SweepState) error 
 	err := s.run(ctx, info)
 	stopBeating()
 	if err != nil {
-		return final(err)
+		return laterIfRejected(err)
 	}
 	return completePlain(ctx, s.service, info, s.state)
+}
+
+// rejectedDelay is how long the sweep and the retention wait after Postgres has rejected
+// a statement of theirs: no retry mends that, but a person may. If their workflows ended
+// instead, the schedules would leave a closed one at each interval.
+const rejectedDelay = 5 * time.Minute
+
+func laterIfRejected(err error) error {
+	if !errors.Is(err, dlqstore.ErrRejected) {
+		return err
+	}
+	return temporal.NewApplicationErrorWithOptions(err.Error(), job.RefusedErrorType, temporal.ApplicationErrorOptions{NextRetryDelay: rejectedDelay})
 }
 
 func beatWhile(ctx context.Context) (stop func()) {

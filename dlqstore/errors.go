@@ -244,6 +244,9 @@ func sentinelOfState(err *pgconn.PgError) error {
 		}
 		return ErrRejected
 	}
+	if isNumbering(err) { // the next try takes the next number
+		return nil
+	}
 	switch err.Code[:min(2, len(err.Code))] {
 	case "22", "23", "42": // data exceptions, constraints, syntax and rights
 		return ErrRejected

@@ -48,6 +48,11 @@ cross join unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) as p (missing)
 where n.nspname = @schema and c.relkind in ('r', 'p') and not pg_catalog.has_table_privilege(c.oid, p.missing)
 order by 2, 3`
 
+// isNumbering reports whether a key that only a sequence makes was there already.
+func isNumbering(err *pgconn.PgError) bool {
+	return err.ConstraintName == err.TableName+"_pkey" && slices.Contains(numberedTables, err.TableName)
+}
+
 type missingRight struct{ Role, Table, Right string }
 
 // explained returns err with what to do about it, where that is for the owner of the
@@ -55,7 +60,7 @@ type missingRight struct{ Role, Table, Right string }
 // is asked on a connection of its own, for the transaction is over.
 func (s *Store) explained(ctx context.Context, err error, statement string) error {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && refused.ConstraintName == refused.TableName+"_pkey" && slices.Contains(numberedTables, refused.TableName) { // a key that only a sequence makes
+	if ok && isNumbering(refused) {
 		return fmt.Errorf("%w: the numbers of the table's rows are behind, as after a cut-over by logical replication: "+
 			"run `temporal-deadletter migrate --repair-sequences`", err)
 	}

@@ -192,7 +192,7 @@ func (o *Operator) control(ctx context.Context, planID, message, actor string) (
 	case errors.As(err, &notFound) && plan.State == job.PlanPlanned:
 		return &dlqstore.PlanStateError{ID: planID, Cause: "it has not been applied"}
 	case errors.As(err, &notFound):
-		return &dlqstore.PlanStateError{ID: planID, Cause: "its workflow has been ended from outside; apply it again, and it goes on from where it was"}
+		return &dlqstore.PlanStateError{ID: planID, Cause: "its workflow has ended; apply it again, and it goes on from where it was"}
 	default:
 		return err
 	}

@@ -32,6 +32,9 @@ func (c *cli) reconcileCommand() *cobra.Command {
 			if from == nil {
 				return usagef("reconcile needs --since: the time from which on jobs are compared, before the dump was made")
 			}
+			if !from.Before(time.Now()) {
+				return usagef("reconcile --since %s: no job has closed since then; give a time in the past, before the dump was made", since)
+			}
 			if err := c.mustAsk("reconcile", yes || dryRun); err != nil {
 				return err
 			}

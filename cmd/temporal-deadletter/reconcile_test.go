@@ -26,6 +26,7 @@ func TestReconcile(t *testing.T) {
 	}
 	require.Equal(t, exitUsage, reconcile(strings.NewReader("")).code, "without --since")
 	require.Equal(t, exitUsage, reconcile(strings.NewReader(""), "--since", "1h").code, "nobody can answer")
+	require.Equal(t, exitUsage, reconcile(strings.NewReader(""), "--since", "2999-01-01T00:00:00Z", "--dry-run").code, "in the future")
 
 	plugin, err := deadletter.NewPlugin(deadletter.Options{Store: b.store, SweepInterval: -1, RetentionInterval: -1})
 	require.NoError(t, err)
