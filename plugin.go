@@ -14,8 +14,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
 
 	"github.com/deadletter-dev/deadletter/activities"
+	"github.com/deadletter-dev/deadletter/internal/lastbeat"
 	"github.com/deadletter-dev/deadletter/internal/resourceid"
 	"github.com/deadletter-dev/deadletter/job"
 	"github.com/deadletter-dev/deadletter/workflows"
@@ -51,6 +53,8 @@ type Plugin struct {
 	options  Options
 	breakers *activities.Breakers
 	handlers *signatures
+	// heartbeats are those that travel with the failure of their attempt.
+	heartbeats *lastbeat.Holder
 
 	mu sync.Mutex
 	// configured has the workers that are made and not yet started.
@@ -90,6 +94,7 @@ func NewPlugin(options Options) (*Plugin, error) {
 		options:    options,
 		breakers:   activities.NewBreakers(logged(options.CircuitBreaker)),
 		handlers:   &signatures{counts: map[[2]string]int{}},
+		heartbeats: lastbeat.NewHolder(),
 		configured: map[string]configured{},
 		replayers:  map[string]bool{},
 		keepers:    map[string]*keeper{},
@@ -113,10 +118,12 @@ func logged(config CircuitBreaker) CircuitBreaker {
 
 // ConfigureClient is called by the SDK. It has the starts of jobs looked at, and lets
 // the client and its workers serve jobs whose id is not printable ASCII, and those of
-// an application whose data converter does not write JSON.
+// an application whose data converter does not write JSON. The log of attempts that a
+// failed attempt leaves to the next one then travels with its failure.
 func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {
 	connection := &o.ClientOptions.ConnectionOptions
-	connection.DialOptions = append(slices.Clone(connection.DialOptions), resourceid.DialOption())
+	connection.DialOptions = slices.Concat([]grpc.DialOption{p.heartbeats.DialOption()}, connection.DialOptions,
+		[]grpc.DialOption{resourceid.DialOption()})
 	if data := o.ClientOptions.DataConverter; data != nil {
 		o.ClientOptions.DataConverter = newWireConverter(data)
 	}
@@ -182,8 +189,9 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 				}
 				return p.clientIdentity()
 			},
-			DataConverter: p.dataConverter,
-			Breakers:      p.breakers,
+			DataConverter:  p.dataConverter,
+			HoldHeartbeats: p.holdHeartbeats,
+			Breakers:       p.breakers,
 		}))
 	return nil
 }
@@ -206,6 +214,16 @@ func (p *Plugin) dataConverter() converter.DataConverter {
 		return nil
 	}
 	return p.clientOptions.DataConverter
+}
+
+// holdHeartbeats does nothing when there is no client that could let them travel.
+func (p *Plugin) holdHeartbeats(taskToken []byte) {
+	p.mu.Lock()
+	known := p.clientOptions != nil
+	p.mu.Unlock()
+	if known {
+		p.heartbeats.Hold(taskToken)
+	}
 }
 
 func (p *Plugin) clientIdentity() string {

@@ -40,6 +40,10 @@ func (a *attempt) fail(ctx context.Context, err error) error {
 		log = job.AddRecord(log, record)
 	}
 	if !final {
+		// An attempt whose time has run out is not reported by the SDK.
+		if hold := a.options.HoldHeartbeats; hold != nil && ctx.Err() == nil {
+			hold(a.info.TaskToken)
+		}
 		a.heart.leave(ctx, log)
 	}
 	if free {

@@ -24,6 +24,9 @@ type InterceptorOptions struct {
 	Identity func() string
 	// DataConverter tells the worker's own. Nil, or a nil result, means the SDK's default.
 	DataConverter func() converter.DataConverter
+	// HoldHeartbeats is told of the task of an attempt that is about to fail, so that its
+	// last heartbeat may travel with the failure. Nil means that it is sent by itself.
+	HoldHeartbeats func(taskToken []byte)
 	// Breakers guard the handlers. Nil means none.
 	Breakers *Breakers
 }

@@ -61,7 +61,7 @@ func TestDeadJobCost(t *testing.T) {
 	calls, trips = d.cost(func() { runDead(t, 1, d.job) })
 	require.Equal(t, map[string]int{
 		"StartWorkflowExecution": 1, "RespondWorkflowTaskCompleted": 3, "RespondActivityTaskFailed": 3, "RespondActivityTaskCompleted": 1,
-		"RecordActivityTaskHeartbeat": 2, "GetWorkflowExecutionHistory": 1,
+		"GetWorkflowExecutionHistory": 1,
 	}, calls)
 	require.Equal(t, 1, trips)
 }
