@@ -12,8 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/worker"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/deadletter-dev/deadletter"
@@ -131,4 +135,95 @@ func TestCheckpoints(t *testing.T) {
 	require.Len(t, kept.GetPayloads(), 2)
 	require.JSONEq(t, `"step-4"`, string(kept.GetPayloads()[0].GetData()))
 	require.Len(t, w.attempts(t, run), 4)
+}
+
+// TestLogTravels proves that a failed attempt leaves the log of attempts and the handler's
+// checkpoint to the next one: with its failure when the worker's client has the plugin,
+// through a codec too, and in a heartbeat of its own otherwise.
+func TestLogTravels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startDLQ(nil)
+	for name, c := range map[string]struct {
+		onClient, elsewhere, codec bool
+		beats                      int32 // sent, of three attempts the first of which records one itself
+	}{
+		"plain":          {onClient: true, beats: 1},
+		"codec":          {onClient: true, codec: true, beats: 1},
+		"worker alone":   {beats: 3},
+		"another client": {elsewhere: true, beats: 3},
+	} {
+		plugin, err := deadletter.NewPlugin(deadletter.Options{})
+		require.NoError(t, err)
+		var beats atomic.Int32
+		options := w.options()
+		options.Identity = "testsuite"
+		options.ConnectionOptions.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if _, ok := request.(*workflowservice.RecordActivityTaskHeartbeatRequest); ok {
+				beats.Add(1)
+			}
+			return invoke(ctx, method, request, reply, cc, opts...)
+		})}
+		if c.codec {
+			options.DataConverter = converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), newEncryption(t))
+		}
+		var ofWorker worker.Options
+		if c.onClient {
+			options.Plugins = []client.Plugin{plugin}
+		} else {
+			ofWorker.Plugins = []worker.Plugin{plugin}
+		}
+		if c.elsewhere {
+			w.dial(plugin)
+		}
+		queue := "jobs " + name
+		jobs := worker.New(w.dialWith(options), queue, ofWorker)
+		var seen sync.Map
+		var left, wire atomic.Value
+		jobs.RegisterActivityWithOptions(func(ctx context.Context) error {
+			info := activity.GetInfo(ctx)
+			var at string
+			if activity.HasHeartbeatDetails(ctx) {
+				if err := activity.GetHeartbeatDetails(ctx, &at); err != nil {
+					return deadletter.Fatal(err)
+				}
+			}
+			seen.Store(info.Attempt, at)
+			described, err := w.describe(info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+			if err != nil {
+				return deadletter.Fatal(err)
+			}
+			kept := described.GetPendingActivities()[0].GetHeartbeatDetails()
+			left.Store(len(kept.GetPayloads()))
+			wire.Store(kept.String())
+			if info.Attempt == 1 {
+				activity.RecordHeartbeat(ctx, "step-1")
+			}
+			return fmt.Errorf("error %d", info.Attempt)
+		}, activity.RegisterOptions{Name: "Steps"})
+		stop := w.start(jobs)
+
+		run := w.enqueue(deadletter.Job{Type: "Steps", TaskQueue: queue, Policy: quick(3)})
+		require.ErrorContains(t, w.wait(run, nil), "error 3", name)
+		stop()
+		require.Equal(t, c.beats, beats.Load(), name)
+		for attempt, want := range map[int32]string{1: "", 2: "step-1", 3: "step-1"} {
+			got, _ := seen.Load(attempt)
+			require.Equal(t, want, got, "%s, attempt %d", name, attempt)
+		}
+		require.Equal(t, 2, left.Load(), name)
+		if c.codec {
+			require.NotContains(t, wire.Load(), "step-1", name)
+			require.NotContains(t, wire.Load(), "error 2", name)
+			continue // the log in the dead letter is what a worker with the codec reads
+		}
+		attempts := w.attempts(t, run)
+		require.Len(t, attempts, 3, name)
+		for i, attempt := range attempts {
+			require.Equal(t, fmt.Sprintf("error %d", i+1), attempt.ErrorMessage, name)
+			require.NotNil(t, attempt.StartedAt, name)
+		}
+	}
 }
