@@ -104,9 +104,9 @@ func (h *Holder) of(taskToken []byte) (*beat, *commonpb.Payloads) {
 }
 
 func (h *Holder) release(key string, held *beat) {
-	held.expiry.Stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	held.expiry.Stop()
 	if h.held[key] == held {
 		delete(h.held, key)
 	}
