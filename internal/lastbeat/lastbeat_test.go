@@ -38,6 +38,12 @@ func (w *wire) call(request proto.Message) error {
 		})
 }
 
+func (w *wire) holding() int {
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	return len(w.holder.held)
+}
+
 func heartbeat(token, text string) *workflowservice.RecordActivityTaskHeartbeatRequest {
 	return &workflowservice.RecordActivityTaskHeartbeatRequest{TaskToken: []byte(token), Details: details(text)}
 }
@@ -95,12 +101,12 @@ func TestNeverSent(t *testing.T) {
 		w.holder.Hold([]byte("a"))
 		require.NoError(t, w.call(heartbeat("a", "lost")))
 		time.Sleep(expiry - time.Second)
-		require.Len(t, w.holder.held, 1)
+		require.Equal(t, 1, w.holding())
 		w.holder.Hold([]byte("a")) // again, from now
 		time.Sleep(expiry - time.Second)
-		require.Len(t, w.holder.held, 1)
+		require.Equal(t, 1, w.holding())
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		require.Empty(t, w.holder.held)
+		require.Zero(t, w.holding())
 	})
 }
