@@ -28,7 +28,7 @@ func (c *cli) applyCommand() *cobra.Command {
 		Short: "Do what a plan showed, as a durable operation, and follow it",
 		Long: "Do what a plan showed, to exactly the dead letters that it froze. The workers of the dead-letter\n" +
 			"queue carry it out, as workflow " + job.BulkWorkflowType + ": it goes on without this command, and through\n" +
-			"crashes. To apply a plan again joins the operation; no member is done twice.",
+			"crashes. If you apply a plan again, you join its operation; no member is done twice.",
 		Example: "  " + name + " apply plan-k3v7q2m9xa\n" +
 			"  " + name + " apply plan-k3v7q2m9xa --rate 5 --yes --detach",
 		Args: onePlan,
@@ -36,6 +36,11 @@ func (c *cli) applyCommand() *cobra.Command {
 	}
 	a.actor.add(cmd)
 	a.settings.add(cmd, true)
+	for _, setting := range []string{"rate", "concurrency", "canary", "max-refail"} {
+		flag := cmd.Flags().Lookup(setting)
+		flag.DefValue = "0" // none is shown: what is not given is the plan's
+		flag.Usage += " (default: as the plan says)"
+	}
 	cmd.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&a.detach, "detach", false, "do not follow the operation")
 	return cmd

@@ -25,13 +25,15 @@ func (c *cli) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "See it all work, on servers that are started for it",
 		Long: "Start a Temporal dev server with its UI, a throw-away Postgres and a worker; run jobs that\n" +
-			"succeed, are retried and die; replay one of the dead; then stay up until Ctrl-C. Nothing is\n" +
-			"left behind.\n\n" +
+			"succeed, are retried and die; replay one of the dead; then stay up until Ctrl-C. The servers\n" +
+			"and their data are removed at the end. If there is no temporal on your PATH, dev builds it\n" +
+			"once and keeps it in your cache folder (on Linux ~/.cache/deadletter).\n\n" +
 			"--address (or TEMPORAL_ADDRESS) and --database-url (or DEADLETTER_DATABASE_URL) use servers\n" +
 			"that run already. There the closed workflows and the dead letters of the demo stay, on a\n" +
-			"task queue that starts with demo-. On a Temporal that is named, dev takes no other job's dead\n" +
-			"letters: it has a dead-letter queue of its own, unless --task-queue names one. With only a\n" +
-			"database named, its dead letters are in a namespace of their own, unless --namespace names one.",
+			"task queue that starts with demo-. If you name a Temporal server, dev uses a dead-letter task\n" +
+			"queue of its own, so it does not handle the dead letters of your jobs; --task-queue names\n" +
+			"another one. If you name only a database, dev writes its dead letters under a namespace of\n" +
+			"their own; --namespace names another one.",
 		Example: "  " + name + " dev\n" +
 			"  " + name + " dev --once          # for scripts: exit 0 if every step went as expected\n" +
 			"  " + name + " dev --address 127.0.0.1:7233 --database-url postgres://postgres@127.0.0.1/postgres",

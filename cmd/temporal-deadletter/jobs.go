@@ -114,7 +114,11 @@ func (c *cli) sayQueues(queues []operator.JobQueue, looked int) {
 	for i := range queues {
 		q := &queues[i]
 		if q.Unknown == "" && q.Pollers == 0 {
-			fmt.Fprintf(c.aside(), "%d of %d jobs cannot continue: %s.\n", q.Waiting, looked, printable(q.NoPollers()))
+			jobs := "jobs"
+			if looked == 1 {
+				jobs = "job"
+			}
+			fmt.Fprintf(c.aside(), "%d of %d %s cannot continue: %s.\n", q.Waiting, looked, jobs, printable(q.NoPollers()))
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (c *cli) noteCommand() *cobra.Command {
 		Long: "Keep a note on a dead letter, or on all of one fingerprint, for whoever looks next: show\n" +
 			"tells of it. It needs Postgres only. A dead letter's notes are purged with it.",
 		Example: "  " + name + ` note -w order-4711 "the customer was refunded; do not replay"` + "\n" +
-			"  " + name + ` note --fingerprint 3f9a1c "bad deploy of 2026-11-30, mended in 1.4.2"`,
+			"  " + name + ` note --fingerprint 3f9a1c5e07b2d846 "bad deploy of 2026-11-30, mended in 1.4.2"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:

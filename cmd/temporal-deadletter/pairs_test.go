@@ -31,17 +31,18 @@ func TestDetailText(t *testing.T) {
 
 // TestOptionsText proves that of the options only what differs from the defaults is
 // told, also where every default was spelled out, and that options that do not read
-// are shown as they were sent.
+// are shown as they were sent. A negative duration is told as none.
 func TestOptionsText(t *testing.T) {
 	t.Parallel()
 	spelled := job.Policy{HeartbeatTimeout: job.DefaultEnqueueHeartbeatTimeout}.WithDefaults()
 	changed := spelled
 	changed.MaxAttempts, changed.BaseDelay, changed.RetryZombies, changed.HeartbeatTimeout = -1, time.Minute, true, -time.Second
+	changed.JitterMaxDelay = -1
 	delay, none := time.Hour, time.Duration(0)
 	for want, options := range map[string]job.Options{
 		`type=A (policy: the defaults)`:              {Type: "A"},
 		`type=A task_queue=q (policy: the defaults)`: {Type: "A", TaskQueue: "q", Policy: spelled, StartDelay: &none},
-		`type=A tag:k="v w" tag:l=m start_delay=1h0m0s base_delay=1m0s heartbeat_timeout=-1s max_attempts=-1 retry_zombies=true`: {
+		`type=A tag:k="v w" tag:l=m start_delay=1h0m0s base_delay=1m0s heartbeat_timeout=none jitter_max_delay=none max_attempts=-1 retry_zombies=true`: {
 			Type: "A", Tags: map[string]string{"l": "m", "k": "v w"}, Policy: changed, StartDelay: &delay,
 		},
 	} {

@@ -23,9 +23,12 @@ func (c *cli) replayCommand() *cobra.Command {
 		Short: "Start a new job from a dead letter, with a fresh budget",
 		Long: "Start a new job from a dead letter, under a new workflow id, with a fresh budget of\n" +
 			"attempts and a fresh age. The dead letter stays, and counts the replay. It says so when no\n" +
-			"worker polls the task queues of the new job. It asks before it\n" +
-			"repeats work: when a replay has succeeded, is under way or is a dead letter itself, or a person has reset the job and\n" +
-			"it succeeded after all.",
+			"worker polls the task queues of the new job.\n\n" +
+			"It asks before it repeats work, unless --yes is given:\n" +
+			"- An earlier replay succeeded, is under way or is a dead letter itself. Without a terminal\n" +
+			"  it cannot ask: it prints a warning and replays. With --request-id it does not look.\n" +
+			"- A person reset the job, and it succeeded after all. Without a terminal it replays nothing\n" +
+			"  and exits with 2.",
 		Example: "  " + name + " replay -w order-4711\n" +
 			"  " + name + " replay -w order-4711 --request-id ticket-42 --actor oncall -o json",
 		Args: key.arguments,

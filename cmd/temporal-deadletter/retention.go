@@ -172,7 +172,7 @@ func (c *cli) retentionRemoveCommand() *cobra.Command {
 	var actor actorFlag
 	cmd := &cobra.Command{
 		Use:     "remove NAME",
-		Short:   "Remove a policy; no dead letter goes by that",
+		Short:   "Remove a policy, and no dead letter",
 		Example: "  " + name + " retention remove emails",
 		Args:    func(cmd *cobra.Command, args []string) error { return onePolicy(cmd, args) },
 		RunE: func(cmd *cobra.Command, args []string) error {

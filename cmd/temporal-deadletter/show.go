@@ -29,9 +29,9 @@ func (c *cli) showCommand() *cobra.Command {
 		Use:   "show [WORKFLOW_ID]",
 		Short: "Show all there is to know of one job, live or dead",
 		Long: "Show all there is to know of one job, live or dead. While Temporal cannot be reached, dead\n" +
-			"letters are shown from Postgres alone. Of a dead letter that is its error with the causes,\n" +
-			"attempts, edits, notes, what it was replayed from, and what became of its replays. Of one that\n" +
-			"was removed it is who did that, and when.",
+			"letters are shown from Postgres alone. For a dead letter it shows the error with its causes,\n" +
+			"the attempts, edits and notes, the job that it is a replay of, and what became of its own\n" +
+			"replays. For a dead letter that was removed it shows who removed it, and when.",
 		Example: "  " + name + " show -w order-4711\n" +
 			"  " + name + " show order-4711 -o json",
 		Args: key.arguments,

@@ -30,7 +30,13 @@ func optionsText(sent json.RawMessage) string {
 	if options.StartDelay != nil && *options.StartDelay != 0 {
 		words = append(words, pair("start_delay", options.StartDelay.String()))
 	}
-	own := pairs(ownFields(options.Policy))
+	fields := ownFields(options.Policy)
+	for field, value := range fields {
+		if strings.HasPrefix(string(value), `"-`) { // a negative duration: no limit, or off
+			fields[field] = json.RawMessage(`"none"`)
+		}
+	}
+	own := pairs(fields)
 	if len(own) == 0 {
 		own = []string{"(policy: the defaults)"}
 	}
