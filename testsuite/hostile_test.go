@@ -57,7 +57,7 @@ func TestHostileStarts(t *testing.T) {
 		})
 	}
 	_, err := deadletter.Enqueue(t.Context(), w.client, deadletter.Job{
-		ID: "ключ", Type: job.MoveActivityType, TaskQueue: "/_sys/foo", Priority: temporal.Priority{FairnessWeight: float32(math.NaN())},
+		ID: "ключ\n", Type: job.MoveActivityType, TaskQueue: "/_sys/foo", Priority: temporal.Priority{FairnessWeight: float32(math.NaN())},
 	})
 	for _, fault := range []string{"id: ", "is not a handler", "task_queue: ", "fairness weight"} {
 		require.ErrorContains(t, err, fault)
