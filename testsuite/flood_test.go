@@ -135,7 +135,8 @@ func TestOperatorFlood(t *testing.T) {
 	_, events := w.answeredOf(t.Context())
 	require.Equal(t, *flood, events, "a request has one event")
 	runs := w.runsOfOperator()
-	require.Greater(t, len(runs), 2, "the bound was not crossed several times")
+	// How often depends on how many signals come while no worker runs.
+	require.Greater(t, len(runs), 1, "the bound was not crossed")
 	for _, run := range runs {
 		w.replays("", run)
 	}
