@@ -138,9 +138,14 @@ func (w *world) upgradingCommand(begins string) string {
 	require.Len(w.t, found, 1, "%s", begins)
 	cli, err := devstack.TemporalCLI(w.t.Context(), os.Stderr)
 	require.NoError(w.t, err)
-	command := exec.CommandContext(w.t.Context(), "sh", "-c", string(found[0]))
-	command.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "TEMPORAL_ADDRESS="+w.address, "TEMPORAL_NAMESPACE="+w.namespace)
-	out, err := command.CombinedOutput()
+	var out []byte
+	require.Eventually(w.t, func() bool {
+		command := exec.CommandContext(w.t.Context(), "sh", "-c", string(found[0]))
+		command.Env = append(os.Environ(), "PATH="+filepath.Dir(cli)+":"+os.Getenv("PATH"), "TEMPORAL_ADDRESS="+w.address, "TEMPORAL_NAMESPACE="+w.namespace)
+		out, err = command.CombinedOutput()
+		// The page says to repeat it then.
+		return !strings.Contains(string(out), "Max concurrent batch operations is reached")
+	}, patience, time.Second)
 	require.NoError(w.t, err, string(out))
 	return string(out)
 }
