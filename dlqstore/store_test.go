@@ -181,13 +181,7 @@ func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"deadletter", `odd "Name" @here $1`} {
 		store := openStore(t, dlqstore.WithSchema(schema))
-		queries, err := store.Queries(allFilters())
-		require.NoError(t, err)
-		for name, policies := range allPolicies() {
-			for what, query := range store.PruneQueries(policies...) {
-				queries[what+" "+name] = query
-			}
-		}
+		queries := allQueries(t, store)
 		conn, err := store.Pool().Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
@@ -202,11 +196,9 @@ func TestStatementsPrepare(t *testing.T) {
 	}
 }
 
-// TestStatementsWithoutTypes proves that every statement tells the types of its
-// arguments by itself, since the simple protocol sends them as literals.
-func TestStatementsWithoutTypes(t *testing.T) {
-	t.Parallel()
-	store := openStore(t)
+// allQueries are the store's statements by name, those that filters and policies make too.
+func allQueries(t *testing.T, store *dlqstore.Store) map[string]string {
+	t.Helper()
 	queries, err := store.Queries(allFilters())
 	require.NoError(t, err)
 	for name, policies := range allPolicies() {
@@ -214,6 +206,15 @@ func TestStatementsWithoutTypes(t *testing.T) {
 			queries[what+" "+name] = query
 		}
 	}
+	return queries
+}
+
+// TestStatementsWithoutTypes proves that every statement tells the types of its
+// arguments by itself, since the simple protocol sends them as literals.
+func TestStatementsWithoutTypes(t *testing.T) {
+	t.Parallel()
+	store := openStore(t)
+	queries := allQueries(t, store)
 	conn, err := store.Pool().Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()

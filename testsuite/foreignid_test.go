@@ -1,8 +1,6 @@
 package testsuite_test
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,12 +30,7 @@ func TestForeignIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var mended atomic.Bool
-	w.startJobs(handlers{"Echo": func(_ context.Context, text string) (string, error) {
-		if !mended.Load() {
-			return "", errors.New("boom")
-		}
-		return text, nil
-	}})
+	w.startJobs(handlers{"Echo": echoOnce(&mended)})
 	w.startDLQ(nil)
 	plugin, err := deadletter.NewPlugin(deadletter.Options{})
 	require.NoError(t, err)

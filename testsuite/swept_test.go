@@ -23,6 +23,16 @@ import (
 	"github.com/deadletter-dev/deadletter/job"
 )
 
+// echoOnce returns a handler that returns its argument once it is mended, and fails before.
+func echoOnce(mended *atomic.Bool) func(context.Context, string) (string, error) {
+	return func(_ context.Context, text string) (string, error) {
+		if !mended.Load() {
+			return "", errors.New("boom")
+		}
+		return text, nil
+	}
+}
+
 // TestSweptThenDeleted proves that a dead letter which its job or the sweep wrote
 // replays when Temporal has forgotten the job, and that a job deleted before any
 // sweep leaves nothing and troubles nobody.
@@ -30,12 +40,7 @@ func TestSweptThenDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var mended atomic.Bool
-	w.startJobs(handlers{"Echo": func(_ context.Context, text string) (string, error) {
-		if !mended.Load() {
-			return "", errors.New("boom")
-		}
-		return text, nil
-	}})
+	w.startJobs(handlers{"Echo": echoOnce(&mended)})
 	w.startDLQ(nil)
 	remove := func(runs ...client.WorkflowRun) {
 		for _, run := range runs {
